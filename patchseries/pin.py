@@ -1,0 +1,125 @@
+"""`upstream.toml`: which upstream the series is for, and what the series produced there.
+
+Owns the file: reading it, checking it, and rewriting its `[products]` table. Everything else takes a `Pin`.
+"""
+
+import re
+import tomllib
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import tomlkit
+
+from patchseries.errors import ToolError
+
+
+@dataclass(frozen=True)
+class Wheel:
+    """One release wheel: `python` is its Python tag (`cp311`), `platform` its platform tag."""
+
+    python: str
+    platform: str
+    file: str
+    sha256: str
+
+
+@dataclass(frozen=True)
+class Products:
+    """What the series produced on the pin.
+
+    series: sha256 over the series in order (`series.digest`).
+    pristine_tree, patched_tree: git tree ids of the wheel import, before and after.
+    touched_before, touched_after: sha256 over mode, blob id and path of the files that the series touches
+        (`chain.touched_digest`). They hold for every source of the release, also where the tree ids cannot:
+        a git checkout has files that the wheel lacks, and the wheel has a generated `_version.py`.
+    """
+
+    series: str
+    pristine_tree: str
+    patched_tree: str
+    touched_before: str
+    touched_after: str
+
+
+@dataclass(frozen=True)
+class Pin:
+    """`upstream.toml`. `products` is None until `apply.py --update-pin` has run once."""
+
+    path: Path
+    package: str
+    release: str
+    tag: str
+    git: str
+    fork: str
+    revision: int
+    wheels: tuple[Wheel, ...]
+    products: Products | None
+
+    @property
+    def version(self) -> str:
+        """Version of the patched package: a PEP 440 local version of the release."""
+        return f"{self.release}+{self.fork}.{self.revision}"
+
+
+def load(path: Path) -> Pin:
+    """Read `upstream.toml`; ToolError names the key that is missing or wrong."""
+    try:
+        document = tomllib.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise ToolError(f"{path} is missing: run from a checkout of this repository") from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise ToolError(f"{path} is not valid TOML: {error}") from None
+
+    def value(table: dict, key: str, where: str, kind: type = str, pattern: str = r"(?s).+"):
+        found = table.get(key)
+        if type(found) is not kind or (kind is str and not re.fullmatch(pattern, found)):
+            raise ToolError(f"{path}: {where} needs `{key}` ({pattern if pattern != '(?s).+' else kind.__name__})")
+        return found
+
+    upstream = document.get("upstream", {})
+    fork = document.get("fork", {})
+    wheels = tuple(
+        Wheel(
+            python=value(entry, "python", "[[wheel]]", pattern=r"cp3\d+"),
+            platform=value(entry, "platform", "[[wheel]]", pattern=r"\w+"),
+            file=value(entry, "file", "[[wheel]]", pattern=r"[\w.+-]+\.whl"),
+            sha256=value(entry, "sha256", "[[wheel]]", pattern=r"[0-9a-f]{64}"),
+        )
+        for entry in document.get("wheel", [])
+    )
+    if not wheels:
+        raise ToolError(f"{path}: at least one [[wheel]] is needed")
+    products = None
+    if table := document.get("products"):
+        products = Products(
+            series=value(table, "series", "[products]", pattern=r"[0-9a-f]{64}"),
+            pristine_tree=value(table, "pristine_tree", "[products]", pattern=r"[0-9a-f]{40}"),
+            patched_tree=value(table, "patched_tree", "[products]", pattern=r"[0-9a-f]{40}"),
+            touched_before=value(table, "touched_before", "[products]", pattern=r"[0-9a-f]{64}"),
+            touched_after=value(table, "touched_after", "[products]", pattern=r"[0-9a-f]{64}"),
+        )
+    return Pin(
+        path=path,
+        package=value(upstream, "package", "[upstream]"),
+        release=value(upstream, "release", "[upstream]", pattern=r"\d+(\.\w+)+"),
+        tag=value(upstream, "tag", "[upstream]"),
+        git=value(upstream, "git", "[upstream]"),
+        fork=value(fork, "name", "[fork]", pattern=r"[a-z0-9]+"),
+        revision=value(fork, "revision", "[fork]", int),
+        wheels=wheels,
+        products=products,
+    )
+
+
+def write_products(pin: Pin, products: Products) -> bool:
+    """Rewrite `[products]`, leaving every other byte of the file; returns whether anything changed."""
+    if pin.products == products:
+        return False
+    document = tomlkit.parse(pin.path.read_text(encoding="utf-8"))
+    table = document.setdefault("products", tomlkit.table())
+    for key, digest in asdict(products).items():
+        table[key] = digest
+    scratch = pin.path.with_name(pin.path.name + ".new")
+    scratch.write_text(tomlkit.dumps(document), encoding="utf-8")
+    scratch.replace(pin.path)
+    return True

@@ -1,0 +1,277 @@
+"""Git trees: one local repository for every upstream, and directories read the way git would.
+
+Owns the repository under the cache directory. The rest of the package sees tree ids and `Entry` listings. Nothing
+outside reaches in: no other repository, no user configuration, no attributes file, no hook.
+"""
+
+import fcntl
+import hashlib
+import os
+import stat
+import subprocess
+import tempfile
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import git
+
+from patchseries.errors import ToolError
+
+REGULAR, EXECUTABLE, SYMLINK, SUBMODULE = "100644", "100755", "120000", "160000"
+# The environment may say how to reach a server; it may not say which repository or configuration is meant.
+_NETWORK_VARIABLES = ("GIT_SSH", "GIT_SSL", "GIT_ASKPASS", "GIT_PROXY", "GIT_HTTP", "GIT_TERMINAL_PROMPT", "GIT_PYTHON")
+_NO_CONFIGURATION = {"GIT_CONFIG_GLOBAL": os.devnull, "GIT_CONFIG_NOSYSTEM": "1", "GIT_ATTR_NOSYSTEM": "1"}
+
+_SETTINGS = ("-c", "core.autocrlf=false", "-c", f"core.attributesFile={os.devnull}", "-c", "core.quotePath=false")
+
+
+def _isolate() -> None:
+    """Forget what the environment says about another repository; git hooks and shells set such variables."""
+    for name in list(os.environ):
+        if name.startswith("GIT_") and not name.startswith(_NETWORK_VARIABLES):
+            del os.environ[name]
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A file in a tree: git mode (`100644`, `100755`, `120000`) and blob id."""
+
+    mode: str
+    blob: str
+
+
+Listing = dict[str, Entry]
+"""Path below the root of the tree -> Entry."""
+
+
+def blob_id(content: bytes) -> str:
+    return hashlib.sha1(b"blob %d\0" % len(content) + content).hexdigest()
+
+
+EMPTY_BLOB = blob_id(b"")
+
+
+def read_entry(path: Path) -> Entry:
+    """The entry git would make of the file at `path`, byte for byte."""
+    status = path.lstat()
+    if stat.S_ISLNK(status.st_mode):
+        return Entry(SYMLINK, blob_id(os.fsencode(os.readlink(path))))
+    mode = EXECUTABLE if status.st_mode & stat.S_IXUSR else REGULAR
+    return Entry(mode, blob_id(path.read_bytes()))
+
+
+def scan(directory: Path, skip: Callable[[str], bool] = lambda path: False) -> Listing:
+    """Every file below `directory`, ignored ones included. `skip(path)` prunes files and directories.
+
+    Bytecode caches are left out: an import writes them, and they are no source.
+    """
+    listing: Listing = {}
+    for parent, directories, files in os.walk(directory):
+        base = os.path.relpath(parent, directory)
+        prefix = "" if base == "." else base + "/"
+        links = [name for name in directories if os.path.islink(os.path.join(parent, name))]
+        directories[:] = [d for d in directories if d != "__pycache__" and d not in links and not skip(prefix + d)]
+        for name in files + links:
+            if not skip(prefix + name):
+                listing[prefix + name] = read_entry(Path(parent, name))
+    return listing
+
+
+class Repository:
+    """A git repository that is read: its trees, and its blobs by id."""
+
+    def __init__(self, git_directory: Path):
+        _isolate()
+        self.git_directory = git_directory
+        self._listings: dict[str, Listing] = {}
+
+    @classmethod
+    def create(cls, path: Path) -> "Repository":
+        """Open the bare repository at `path`, making an empty one if there is none."""
+        _isolate()
+        if not (path / "info").is_dir():
+            path.parent.mkdir(parents=True, exist_ok=True)
+            git.Git(path.parent).init(
+                "--quiet", "--bare", "--object-format=sha1", "--template=", str(path), env=_NO_CONFIGURATION
+            )
+            (path / "info").mkdir(exist_ok=True)
+        return cls(path)
+
+    def _run(self, *command: str, stdin: bytes | Iterable[bytes] = b"", index: str | None = None) -> bytes:
+        environment = {**_NO_CONFIGURATION, "GIT_DIR": str(self.git_directory)}
+        if index:
+            environment["GIT_INDEX_FILE"] = index
+        with tempfile.TemporaryFile() as source:
+            for chunk in [stdin] if isinstance(stdin, bytes) else stdin:
+                source.write(chunk)
+            source.seek(0)
+            try:
+                return git.Git().execute(
+                    ["git", *_SETTINGS, *command],
+                    istream=source,
+                    env=environment,
+                    stdout_as_string=False,
+                    strip_newline_in_stdout=False,
+                )
+            except git.GitCommandError as error:
+                lines = str(error.stderr).strip().splitlines() or ["no message"]
+                raise ToolError(f"git {command[0]} failed in {self.git_directory}: {lines[-1].strip()}") from None
+
+    def lookup(self, ref: str) -> str | None:
+        """Tree id of a ref or revision, None if the repository does not have it."""
+        try:
+            return self._run("rev-parse", "--verify", "--quiet", "--end-of-options", ref + "^{tree}").decode().strip()
+        except ToolError:
+            return None
+
+    def listing(self, tree: str) -> Listing:
+        """All files of a tree. Do not change the result: it is kept."""
+        if tree in self._listings:
+            return self._listings[tree]
+        listing: Listing = {}
+        for record in self._run("ls-tree", "-r", "-z", "--full-tree", tree).split(b"\0")[:-1]:
+            meta, path = record.split(b"\t", 1)
+            mode, _kind, blob = meta.decode().split(" ")
+            listing[os.fsdecode(path)] = Entry(mode, blob)
+        self._listings[tree] = listing
+        return listing
+
+    def read(self, blobs: Iterable[str]) -> dict[str, bytes]:
+        """Contents of blobs by id, in one git process."""
+        wanted = sorted(set(blobs))
+        output = self._run("cat-file", "--batch", stdin="".join(f"{b}\n" for b in wanted).encode())
+        contents, at = {}, 0
+        for blob in wanted:
+            end = output.index(b"\n", at)
+            header = output[at:end].split(b" ")
+            if header[-1] == b"missing":
+                raise ToolError(f"the local repository {self.git_directory} lacks blob {blob}: remove it and run again")
+            size = int(header[2])
+            contents[blob] = output[end + 1 : end + 1 + size]
+            at = end + 1 + size + 1
+        return contents
+
+    def file(self, tree: str, path: str) -> bytes | None:
+        """Content of one file of a tree, None if the tree has no such file."""
+        entry = self.listing(tree).get(path)
+        return None if entry is None else self.read([entry.blob])[entry.blob]
+
+    def renames(self, before: str, after: str) -> dict[str, str]:
+        """Files renamed between two trees, new path -> old path (git's own detection, half of the content alike)."""
+        output = self._run(
+            "diff-tree", "-r", "-z", "--raw", "--no-abbrev", "-M50%", "--no-rename-empty", "-l0",
+            "--no-ext-diff", "--diff-filter=R", before, after,
+        )  # fmt: skip
+        fields = [os.fsdecode(field) for field in output.split(b"\0")[:-1]]
+        return {fields[i + 2]: fields[i + 1] for i in range(0, len(fields), 3)}
+
+    def commit(self, revision: str) -> str | None:
+        """Commit id of a commit, tag or branch (a remote's branch too), None if the repository does not have it."""
+        for name in (revision, f"origin/{revision}"):
+            try:
+                found = self._run("rev-parse", "--verify", "--quiet", "--end-of-options", name + "^{commit}")
+                return found.decode().strip()
+            except ToolError:
+                continue
+        return None
+
+    def missing_blobs(self, revision: str) -> list[str]:
+        """Ids of the blobs below a tree that a partial clone does not have yet."""
+        objects = self._run("rev-list", "--objects", "--missing=print", "--no-object-names", "--no-walk", revision)
+        return [line[1:] for line in objects.decode().split() if line.startswith("?")]
+
+    def run_network(self, *command: str, stdin: bytes = b"") -> None:
+        """A git command that talks to a server: the user's own configuration (proxy, credentials) holds here."""
+        try:
+            subprocess.run(
+                ["git", f"--git-dir={self.git_directory}", *command],
+                check=True, capture_output=True, input=stdin, env={**os.environ, "LC_ALL": "C"},
+            )  # fmt: skip
+        except subprocess.CalledProcessError as error:
+            lines = error.stderr.decode(errors="replace").strip().splitlines() or ["no message"]
+            raise ToolError(f"git {command[0]} failed: {lines[-1]}") from None
+
+
+class Store(Repository):
+    """The local repository in which every upstream becomes a tree; the one place that the tool writes objects to."""
+
+    def __init__(self, cache: Path):
+        """Open or create the repository below `cache`; ToolError if git is missing or the place is not writable."""
+        self.cache = cache = cache.absolute()
+        try:
+            cache.mkdir(parents=True, exist_ok=True)
+            with self.lock():
+                created = Repository.create(cache / "upstream.git")
+        except OSError as error:
+            raise ToolError(f"the cache {cache} cannot be used ({error.strerror}): name another with --cache") from None
+        except git.GitCommandNotFound:
+            raise ToolError("git is not installed: install it (Debian: apt-get install git)") from None
+        super().__init__(created.git_directory)
+
+    @contextmanager
+    def lock(self) -> Iterator[None]:
+        """One writer of the cache at a time; others wait."""
+        with open(self.cache / "lock", "w") as handle:
+            fcntl.flock(handle, fcntl.LOCK_EX)
+            yield
+
+    def import_files(self, ref: str, files: Iterable[tuple[str, str, bytes]]) -> str:
+        """Store (path, mode, content) triples as the tree of a commit at `ref`; returns the tree id."""
+
+        def stream() -> Iterator[bytes]:
+            yield b"commit %s\ncommitter upstream <> 0 +0000\ndata 0\ndeleteall\n" % ref.encode()
+            for path, mode, content in files:
+                name = os.fsencode(path)
+                if name.startswith(b'"') or b"\n" in name or b"\0" in name:
+                    raise ToolError(f"{path!r} cannot be imported: the name has a quote or a line break")
+                yield b"M %s inline %s\ndata %d\n" % (mode.encode(), name, len(content))
+                yield content
+                yield b"\n"
+
+        with self.lock():
+            self._run("fast-import", "--quiet", "--force", "--date-format=raw", stdin=stream())
+        return self.lookup(ref)
+
+    def write_blobs(self, files: list[Path]) -> list[str]:
+        """Store files as they are (no filter); returns their blob ids in order."""
+        names = b"".join(os.fsencode(path.absolute()) + b"\n" for path in files)
+        return self._run("hash-object", "-w", "--no-filters", "--stdin-paths", stdin=names).decode().split()
+
+    def write_tree(self, base: str, changes: dict[str, Entry | None]) -> str:
+        """The tree `base` with some files set, or removed where the entry is None; returns its id."""
+        if not changes:
+            return base
+        records = b"".join(
+            b"%s %s\t%s\0"
+            % ((entry.mode if entry else "0").encode(), (entry.blob if entry else "0" * 40).encode(), os.fsencode(path))
+            for path, entry in changes.items()
+        )
+        with tempfile.TemporaryDirectory() as scratch:
+            index = str(Path(scratch, "index"))
+            self._run("read-tree", base, index=index)
+            self._run("update-index", "-z", "--index-info", stdin=records, index=index)
+            return self._run("write-tree", index=index).decode().strip()
+
+    def export(self, tree: str, directory: Path) -> None:
+        """Write every file of a tree below `directory`, which exists."""
+        with tempfile.TemporaryDirectory() as scratch:
+            index = str(Path(scratch, "index"))
+            self._run("read-tree", tree, index=index)
+            self._run(
+                f"--work-tree={directory.absolute()}", "checkout-index", "--all", "--force",
+                f"--prefix={directory.absolute()}/", index=index,
+            )  # fmt: skip
+
+    def export_files(self, listing: Listing, directory: Path) -> None:
+        """Write some files below `directory`, modes included."""
+        contents = self.read(entry.blob for entry in listing.values())
+        for path, entry in listing.items():
+            target = directory / path
+            target.parent.mkdir(parents=True, exist_ok=True)
+            if entry.mode == SYMLINK:
+                target.symlink_to(os.fsdecode(contents[entry.blob]))
+            else:
+                target.write_bytes(contents[entry.blob])
+                target.chmod(0o755 if entry.mode == EXECUTABLE else 0o644)

@@ -1,0 +1,115 @@
+"""Release wheels: download, check, read.
+
+Owns `wheels/` under the cache directory. pip does the download, so an index, a mirror or a proxy is configured where
+pip is configured.
+"""
+
+import hashlib
+import platform
+import re
+import sys
+import tempfile
+import zipfile
+from collections.abc import Iterator
+from pathlib import Path
+
+from patchseries import programs
+from patchseries.errors import ToolError
+from patchseries.pin import Pin, Wheel
+from patchseries.store import EXECUTABLE, REGULAR
+
+NATIVE = re.compile(r"\.(so|pyd|dylib)$")
+"""Native modules: built per Python version and platform, hence never part of a git tree."""
+
+
+def python_tag() -> str:
+    """Python tag of the running interpreter, such as `cp311`."""
+    return f"cp{sys.version_info.major}{sys.version_info.minor}"
+
+
+def matching(pin: Pin) -> Wheel | None:
+    """The pinned wheel whose native modules the running interpreter can load."""
+    for wheel in pin.wheels:
+        if wheel.python == python_tag() and wheel.platform.endswith("_" + platform.machine()):
+            return wheel
+    return None
+
+
+def sha256(path: Path) -> str:
+    with open(path, "rb") as handle:
+        return hashlib.file_digest(handle, "sha256").hexdigest()
+
+
+def cached(wheel: Wheel, cache: Path) -> Path | None:
+    """The wheel's file in the cache if it is there and intact."""
+    path = cache / "wheels" / wheel.file
+    return path if path.is_file() and sha256(path) == wheel.sha256 else None
+
+
+def fetch(pin: Pin, wheel: Wheel, cache: Path) -> Path:
+    """A pinned wheel's file: from the cache, else downloaded and checked against its sha256."""
+    if path := cached(wheel, cache):
+        return path
+    return download(pin.package, pin.release, wheel.python, wheel.platform, cache, wheel)
+
+
+def download(package: str, release: str, python: str, tag: str, cache: Path, expected: Wheel | None = None) -> Path:
+    """Download a release wheel with pip into the cache.
+
+    `expected` is checked before the file gets its place, so the cache never holds a wrong one.
+    """
+    place = cache / "wheels"
+    place.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=place) as scratch:
+        command = [
+            *[sys.executable, "-m", "pip", "download", "--quiet", "--no-input", "--disable-pip-version-check"],
+            *["--no-deps", "--no-cache-dir", "--only-binary=:all:", f"--dest={scratch}"],
+            *["--implementation=cp", f"--python-version={python[2:]}", f"--abi={python}", "--abi=abi3", "--abi=none"],
+            *[f"--platform={tag}", "--platform=any", f"{package}=={release}"],
+        ]
+        done = programs.run(command)
+        found = list(Path(scratch).glob("*.whl"))
+        if done.returncode or not found:
+            errors = [line for line in done.stdout.decode(errors="replace").splitlines() if line.startswith("ERROR")]
+            reason = errors[-1].removeprefix("ERROR: ") if errors else "pip gave no reason"
+            raise ToolError(
+                f"{package} {release} for {python} could not be downloaded ({reason}): check the network and pip's "
+                "configuration, or pass the wheel with --source FILE"
+            )
+        if expected:
+            verify(found[0], expected)
+        return found[0].rename(place / found[0].name)
+
+
+def verify(path: Path, wheel: Wheel) -> None:
+    """ToolError unless the file has the pinned sha256."""
+    actual = sha256(path)
+    if actual != wheel.sha256:
+        raise ToolError(
+            f"{path.name} has sha256 {actual}, upstream.toml says {wheel.sha256}: the file is truncated or altered; "
+            "get it again, or correct the pin if upstream replaced it"
+        )
+
+
+def sources(path: Path, package: str) -> Iterator[tuple[str, str, bytes]]:
+    """(path, git mode, content) of every source file of a wheel in upstream's layout, `python/PACKAGE/...`."""
+    with _open(path) as archive:
+        for info in archive.infolist():
+            name = info.filename
+            if name.startswith(package + "/") and not info.is_dir() and not NATIVE.search(name):
+                yield f"python/{name}", EXECUTABLE if info.external_attr >> 16 & 0o100 else REGULAR, archive.read(info)
+
+
+def natives(path: Path, package: str) -> Iterator[tuple[str, bytes]]:
+    """(path, content) of the native modules of a wheel, `python/PACKAGE/...`."""
+    with _open(path) as archive:
+        for info in archive.infolist():
+            if info.filename.startswith(package + "/") and NATIVE.search(info.filename):
+                yield f"python/{info.filename}", archive.read(info)
+
+
+def _open(path: Path) -> zipfile.ZipFile:
+    try:
+        return zipfile.ZipFile(path)
+    except (zipfile.BadZipFile, OSError) as error:
+        raise ToolError(f"{path} is not a readable wheel ({error}): get it again") from None
