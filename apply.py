@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
-"""The patched tree from the pinned upstream and the series; `apply.py --help` lists what else it does.
+"""The patched tree: the pinned upstream, the series at fuzz 0, verified, in build/.
 
-Exit status: 0 done; 1 drift, what is found is not what is pinned; 2 conflict, a patch does not apply; 3 wrong usage
-or something missing.
+Exit status: 0 done; 1 drift, what is found is not what is pinned or recorded; 2 conflict, a patch does not apply;
+3 wrong usage, or something the tool needs is missing.
 """
 
 import argparse
@@ -11,36 +11,73 @@ import sys
 from pathlib import Path
 
 try:
-    from patchseries import build
+    from patchseries import build, doctor, lint, refresh, status
     from patchseries.console import Console
-    from patchseries.errors import OK, ToolError
+    from patchseries.errors import OK, USAGE, ToolError
     from patchseries.store import Store
-except ModuleNotFoundError as missing:
-    sys.exit(f"apply.py: {missing.name} is not installed: run `make`, or `pip install -r requirements.txt`")
+except ModuleNotFoundError as error:
+    sys.exit(
+        f"apply.py: the Python module {error.name} is missing: run `make`, or pip install -r requirements/tools.txt"
+    )
 
 ROOT = Path(__file__).resolve().parent
 
 
-def main(arguments: list[str]) -> int:
-    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("--source", help="a git URL or clone, a directory, a wheel or an archive")
-    parser.add_argument("--ref")
-    parser.add_argument("--cache", type=Path)
-    parser.add_argument("--update-pin", action="store_true")
-    parser.add_argument("--force", action="store_true")
-    parser.add_argument("--quiet", action="store_true")
-    options = parser.parse_args(arguments)
+def arguments() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        description=__doc__.split("\n")[0],
+        epilog=__doc__[__doc__.index("Exit status") :],
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    commands = parser.add_argument_group("instead of building").add_mutually_exclusive_group()
+    commands.add_argument("--status", action="store_true", help="pin, series and build/ at a glance")
+    commands.add_argument("--lint", action="store_true", help="check headers, form, style and order of the patches")
+    commands.add_argument("--refresh", action="store_true", help="bring edits in build/ into the patches, canonically")
+    commands.add_argument("--update-pin", action="store_true", help="accept what the series produces, in upstream.toml")
+    commands.add_argument("--doctor", action="store_true", help="is what this interpreter imports the patched tree?")
+    commands.add_argument("--clean", action="store_true", help="remove build/")
+    source = parser.add_argument_group("where upstream comes from (default: the pinned release wheel)")
+    source.add_argument("--source", metavar="WHERE", help="git URL or clone, directory, wheel or archive")
+    source.add_argument("--ref", help="commit, tag or branch of a git WHERE, or a release")
+    parser.add_argument("--force", action="store_true", help="replace build/ even if it has edits that no patch has")
+    parser.add_argument("--cache", type=Path, metavar="DIR", help="default: $XDG_CACHE_HOME/patchseries")
+    parser.add_argument("--quiet", action="store_true", help="results and errors only")
+    return parser
+
+
+def run(options: argparse.Namespace, console: Console) -> None:
+    project = build.Project(ROOT)
+    if options.clean:
+        return build.clean(project, console)
+    default_cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache", "patchseries")
+    store = Store(options.cache or default_cache)
+    if options.status:
+        return status.status(project, store, console)
+    if options.lint:
+        return lint.lint(project, store, console)
+    if options.refresh:
+        return refresh.refresh(project, store, console)
+    if options.update_pin:
+        return build.update_pin(project, store, console)
+    if options.doctor:
+        return doctor.doctor(project, store, console)
+    return build.make(project, store, console, options.source, options.ref, options.force)
+
+
+def main(argv: list[str]) -> int:
+    try:
+        options = arguments().parse_args(argv)
+    except SystemExit as stop:
+        return USAGE if stop.code else OK
     console = Console(options.quiet)
     try:
-        cache = options.cache or Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache", "patchseries")
-        project, store = build.Project(ROOT), Store(cache)
-        if options.update_pin:
-            build.update_pin(project, store, console)
-        else:
-            build.make(project, store, console, options.source, options.ref, options.force)
+        run(options, console)
     except ToolError as error:
         console.error(error)
         return error.code
+    except KeyboardInterrupt:
+        console.error(ToolError("interrupted: build/ is as it was"))
+        return USAGE
     return OK
 
 

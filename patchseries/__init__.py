@@ -4,8 +4,10 @@ The modules are named for the data they own and depend one way:
 
     errors, console      how a run ends and what it prints
     pin                  upstream.toml
-    store, upstream      upstream's sources as git trees in one local repository
+    listing, store       files by mode and blob id; git trees in one local repository
+    wheel, upstream      upstream's sources as one of those trees
     patchfile, series    patches as text, and their order
-    chain                the git tree after each patch
-    build, refresh, lint, catalogue, doctor      what is made from them
+    chain, export        the git tree after each patch, and a patch from two trees
+    header, catalogue    what a patch says of itself, and PATCHES.md
+    build, refresh, lint, status, doctor      the commands
 """

@@ -20,8 +20,9 @@ from patchseries import chain, pin, programs, series, upstream, wheel
 from patchseries.chain import Step
 from patchseries.console import Console
 from patchseries.errors import CONFLICT, DRIFT, ToolError
+from patchseries.listing import EMPTY_BLOB, Listing, scan
 from patchseries.pin import Pin, Products
-from patchseries.store import EMPTY_BLOB, Listing, Store, scan
+from patchseries.store import Store
 from patchseries.upstream import Upstream
 
 SENTINEL = ".patchseries.json"
@@ -88,6 +89,10 @@ def read_record(build: Path) -> Record | None:
         ) from None
 
 
+def file_digest(path: Path) -> str:
+    return hashlib.sha256(path.read_bytes()).hexdigest()
+
+
 def contents(build: Path, record: Record) -> Listing:
     """What is in a build directory, without what is no source: quilt's state, the sentinel, native modules."""
     own = {".pc", SENTINEL, *record.natives}
@@ -126,17 +131,19 @@ def unsaved(store: Store, build: Path, record: Record, trees: list[str]) -> list
     `trees` are the states of the present series. Empty if nothing would be lost.
     """
     found = contents(build, record)
-    touched = frozenset(path for tree in record.trees for path in _changed(store, record.trees[0], tree))
+    popped = touched(store, record)
     pushed = len([name for name in applied(build) if name in record.patches])
-    current = differences(store, found, record.trees[min(pushed, len(record.trees) - 1)], touched)
-    if current and any(not differences(store, found, tree, touched) for tree in {*record.trees, *trees}):
+    current = differences(store, found, record.trees[min(pushed, len(record.trees) - 1)], popped)
+    if current and any(not differences(store, found, tree, popped) for tree in {*record.trees, *trees}):
         return []
     return current
 
 
-def _changed(store: Store, before: str, after: str) -> set[str]:
-    old, new = store.listing(before), store.listing(after)
-    return {path for path in old.keys() | new.keys() if old.get(path) != new.get(path)}
+def touched(store: Store, record: Record) -> frozenset[str]:
+    """Paths that differ between any two states of a build."""
+    first = store.listing(record.trees[0])
+    later = [store.listing(tree) for tree in record.trees[1:]]
+    return frozenset(path for tree in later for path in first.keys() | tree.keys() if first.get(path) != tree.get(path))
 
 
 def products(store: Store, project: Project, steps: list[Step]) -> Products:
@@ -147,8 +154,8 @@ def products(store: Store, project: Project, steps: list[Step]) -> Products:
         series=series.digest(project.series, project.patches),
         pristine_tree=before,
         patched_tree=after,
-        touched_before=chain.touched_digest(store.listing(before), patches),
-        touched_after=chain.touched_digest(store.listing(after), patches),
+        touched_before=series.touched_digest(store.listing(before), patches),
+        touched_after=series.touched_digest(store.listing(after), patches),
     )
 
 
@@ -206,7 +213,7 @@ def make(
             source={"kind": found.kind, "label": found.label, "commit": found.commit},
             series=series.digest(project.series, project.patches),
             trees=[found.tree, *(step.after for step in steps)],
-            patches={p.name: hashlib.sha256((project.patches / p.name).read_bytes()).hexdigest() for p in patches},
+            patches={p.name: file_digest(project.patches / p.name) for p in patches},
             natives={path: hashlib.sha256(content).hexdigest() for path, content in natives.items()},
         )
         summary = f"{len(patches)} patches on {found.describe()}"

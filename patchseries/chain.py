@@ -5,7 +5,6 @@ holds nothing but the files the patch names, so nothing outside can influence it
 when it may not ask (a new file that exists, a deleted one that does not) is refused first.
 """
 
-import hashlib
 import re
 import tempfile
 from collections.abc import Iterable
@@ -14,8 +13,9 @@ from pathlib import Path
 
 from patchseries import patchfile, programs
 from patchseries.errors import CONFLICT, ToolError
+from patchseries.listing import Entry, Listing, read_entry
 from patchseries.patchfile import FileDiff, Hunk, PatchFile
-from patchseries.store import Entry, Listing, Store, read_entry
+from patchseries.store import Store
 
 
 @dataclass(frozen=True)
@@ -83,13 +83,6 @@ def precondition(diff: FileDiff, listing: Listing) -> str | None:
     if diff.old is not None and diff.old_mode and listing[diff.old].mode != diff.old_mode:
         return f"{diff.old} has mode {listing[diff.old].mode} in the tree, {diff.old_mode} in the patch"
     return None
-
-
-def touched_digest(listing: Listing, patches: Iterable[PatchFile]) -> str:
-    """sha256 over `mode blob path` (or `absent path`) of every file that the series names, in path order."""
-    paths = sorted({path for patch in patches for path in patch.paths})
-    lines = [f"{e.mode} {e.blob} {path}\n" if (e := listing.get(path)) else f"absent {path}\n" for path in paths]
-    return hashlib.sha256("".join(lines).encode(errors="surrogateescape")).hexdigest()
 
 
 def explain(hunk: Hunk, content: bytes) -> list[str]:

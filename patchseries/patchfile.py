@@ -11,13 +11,11 @@ What quilt cannot say (modes, empty files, renames) stands in git's extended hea
 """
 
 import re
-import tempfile
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from patchseries import programs
 from patchseries.errors import ToolError
-from patchseries.store import EXECUTABLE, REGULAR, Entry, Store
+from patchseries.listing import EXECUTABLE, REGULAR
 
 CONTEXT = 3
 _DIFF_START = re.compile(rb"diff --git |--- (?:a/|/dev/null)|Index: |diff -|GIT binary patch|Binary files? ")
@@ -157,6 +155,13 @@ def parse(name: str, content: bytes) -> PatchFile:
     return _Parser(name, content).parse()
 
 
+def check_path(path: str, where: str) -> str:
+    """ToolError for a path that patch, quilt and git would not all read the same way, or that leaves the tree."""
+    if not _SAFE_PATH.fullmatch(path) or ".." in path.split("/"):
+        raise ToolError(f"{where}: path {path!r} is not supported: plain names only, below the root of the tree")
+    return path
+
+
 class _Parser:
     def __init__(self, name: str, content: bytes):
         self.name = name
@@ -197,7 +202,7 @@ class _Parser:
             raise self.fail(
                 f"{shown!r} belongs to no hunk: a hunk's line count is too small, or text stands between files"
                 if line[:1] in (b" ", b"+", b"-", b"")
-                else f"{shown!r} is not part of a patch: run `apply.py --refresh`"
+                else f"{shown!r} is no line of a unified diff: remove it"
             )
         git_paths, facts = None, {}
         if line.startswith(b"diff --git "):
@@ -270,10 +275,7 @@ class _Parser:
         return facts
 
     def path(self, raw: bytes) -> str:
-        path = raw.decode(errors="surrogateescape")
-        if not _SAFE_PATH.fullmatch(path) or ".." in path.split("/"):
-            raise self.fail(f"path {path!r} is not supported: plain names only, below the root of the tree")
-        return path
+        return check_path(raw.decode(errors="surrogateescape"), f"{self.name}, line {self.at + 1}")
 
     def side(self, marker: bytes, prefix: bytes) -> str | None:
         line = self.peek() or b""
@@ -343,56 +345,3 @@ def render(patch: PatchFile) -> bytes:
                 out.append(hunk.header)
                 out += hunk.lines
     return b"\n".join(out) + b"\n"
-
-
-def from_trees(store: Store, name: str, header: bytes, before: str, after: str) -> PatchFile:
-    """The canonical patch from one git tree to the next. ToolError on binary content and symbolic links."""
-    old_listing, new_listing = store.listing(before), store.listing(after)
-    renames = store.renames(before, after)
-    changed = {
-        path
-        for path in old_listing.keys() | new_listing.keys()
-        if old_listing.get(path) != new_listing.get(path) and path not in renames.values()
-    }
-    pairs = [
-        (None, new) if (old := renames.get(new, new)) not in old_listing
-        else (old, new if new in new_listing else None)
-        for new in sorted(changed)
-    ]  # fmt: skip
-    entries = [(old_listing.get(old), new_listing.get(new)) for old, new in pairs]
-    contents = store.read(entry.blob for pair in entries for entry in pair if entry)
-    files = []
-    for (old, new), (before_entry, after_entry) in zip(pairs, entries, strict=True):
-        files.append(_file_diff(name, old, new, before_entry, after_entry, contents))
-    return PatchFile(name, header, tuple(files))
-
-
-def _file_diff(
-    name: str, old: str | None, new: str | None, before: Entry | None, after: Entry | None, contents: dict[str, bytes]
-) -> FileDiff:
-    path = new or old
-    for entry in filter(None, (before, after)):
-        if entry.mode not in (REGULAR, EXECUTABLE):
-            raise ToolError(f"{name}: {path} is a symbolic link or a submodule, which a patch cannot carry")
-        if b"\0" in contents[entry.blob]:
-            raise ToolError(f"{name}: {path} is binary: a patch series carries text only")
-    _Parser(name, b"").path(path.encode(errors="surrogateescape"))
-    hunks: tuple[Hunk, ...] = ()
-    if (before.blob if before else None) != (after.blob if after else None):
-        hunks = _diff(contents[before.blob] if before else b"", contents[after.blob] if after else b"")
-    modes = (before.mode if before else None, after.mode if after else None)
-    if before and after and before.mode == after.mode:
-        modes = (None, None)
-    return FileDiff(old, new, *modes, hunks)
-
-
-def _diff(before: bytes, after: bytes) -> tuple[Hunk, ...]:
-    """Hunks from GNU diff, the program behind `quilt refresh`: the two agree to the byte."""
-    with tempfile.TemporaryDirectory() as scratch:
-        old, new = Path(scratch, "old"), Path(scratch, "new")
-        old.write_bytes(before)
-        new.write_bytes(after)
-        output = programs.run(
-            ["diff", "--text", f"--unified={CONTEXT}", "--label=a/x", "--label=b/x", str(old), str(new)]
-        ).stdout
-    return parse("diff", output).files[0].hunks if output else ()

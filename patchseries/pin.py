@@ -8,8 +8,6 @@ import tomllib
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-import tomlkit
-
 from patchseries.errors import ToolError
 
 
@@ -30,7 +28,7 @@ class Products:
     series: sha256 over the series in order (`series.digest`).
     pristine_tree, patched_tree: git tree ids of the wheel import, before and after.
     touched_before, touched_after: sha256 over mode, blob id and path of the files that the series touches
-        (`chain.touched_digest`). They hold for every source of the release, also where the tree ids cannot:
+        (`series.touched_digest`). They hold for every source of the release, also where the tree ids cannot:
         a git checkout has files that the wheel lacks, and the wheel has a generated `_version.py`.
     """
 
@@ -115,6 +113,8 @@ def write_products(pin: Pin, products: Products) -> bool:
     """Rewrite `[products]`, leaving every other byte of the file; returns whether anything changed."""
     if pin.products == products:
         return False
+    import tomlkit  # only here: reading a pin needs the standard library alone
+
     document = tomlkit.parse(pin.path.read_text(encoding="utf-8"))
     table = document.setdefault("products", tomlkit.table())
     for key, digest in asdict(products).items():

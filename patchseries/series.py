@@ -6,10 +6,12 @@ name, compressed patches, sub-directories) is refused, so that quilt and this to
 
 import hashlib
 import re
+from collections.abc import Iterable
 from pathlib import Path
 
 from patchseries import patchfile
 from patchseries.errors import ToolError
+from patchseries.listing import Listing
 from patchseries.patchfile import PatchFile
 
 
@@ -55,3 +57,15 @@ def digest(path: Path, patches: Path) -> str:
         content = (patches / name).read_bytes()
         total.update(f"{name} {len(content)}\n".encode() + content)
     return total.hexdigest()
+
+
+def touched(patches: Iterable[PatchFile]) -> list[str]:
+    """Every path that the patches read or write, sorted."""
+    return sorted({path for patch in patches for path in patch.paths})
+
+
+def touched_digest(listing: Listing, patches: Iterable[PatchFile]) -> str:
+    """sha256 over `mode blob path` (or `absent path`) of every file that the series names, in path order."""
+    paths = touched(patches)
+    lines = [f"{e.mode} {e.blob} {path}\n" if (e := listing.get(path)) else f"absent {path}\n" for path in paths]
+    return hashlib.sha256("".join(lines).encode(errors="surrogateescape")).hexdigest()

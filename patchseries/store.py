@@ -1,25 +1,22 @@
-"""Git trees: one local repository for every upstream, and directories read the way git would.
+"""Git trees: one local repository for every upstream.
 
-Owns the repository under the cache directory. The rest of the package sees tree ids and `Entry` listings. Nothing
-outside reaches in: no other repository, no user configuration, no attributes file, no hook.
+Owns the repository under the cache directory. The rest of the package sees tree ids and listings. Nothing outside
+reaches in: no other repository, no user configuration, no attributes file, no hook.
 """
 
 import fcntl
-import hashlib
 import os
-import stat
 import subprocess
 import tempfile
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 
 import git
 
 from patchseries.errors import ToolError
+from patchseries.listing import EXECUTABLE, SYMLINK, Entry, Listing
 
-REGULAR, EXECUTABLE, SYMLINK, SUBMODULE = "100644", "100755", "120000", "160000"
 # The environment may say how to reach a server; it may not say which repository or configuration is meant.
 _NETWORK_VARIABLES = ("GIT_SSH", "GIT_SSL", "GIT_ASKPASS", "GIT_PROXY", "GIT_HTTP", "GIT_TERMINAL_PROMPT", "GIT_PYTHON")
 _NO_CONFIGURATION = {"GIT_CONFIG_GLOBAL": os.devnull, "GIT_CONFIG_NOSYSTEM": "1", "GIT_ATTR_NOSYSTEM": "1"}
@@ -32,51 +29,6 @@ def _isolate() -> None:
     for name in list(os.environ):
         if name.startswith("GIT_") and not name.startswith(_NETWORK_VARIABLES):
             del os.environ[name]
-
-
-@dataclass(frozen=True)
-class Entry:
-    """A file in a tree: git mode (`100644`, `100755`, `120000`) and blob id."""
-
-    mode: str
-    blob: str
-
-
-Listing = dict[str, Entry]
-"""Path below the root of the tree -> Entry."""
-
-
-def blob_id(content: bytes) -> str:
-    return hashlib.sha1(b"blob %d\0" % len(content) + content).hexdigest()
-
-
-EMPTY_BLOB = blob_id(b"")
-
-
-def read_entry(path: Path) -> Entry:
-    """The entry git would make of the file at `path`, byte for byte."""
-    status = path.lstat()
-    if stat.S_ISLNK(status.st_mode):
-        return Entry(SYMLINK, blob_id(os.fsencode(os.readlink(path))))
-    mode = EXECUTABLE if status.st_mode & stat.S_IXUSR else REGULAR
-    return Entry(mode, blob_id(path.read_bytes()))
-
-
-def scan(directory: Path, skip: Callable[[str], bool] = lambda path: False) -> Listing:
-    """Every file below `directory`, ignored ones included. `skip(path)` prunes files and directories.
-
-    Bytecode caches are left out: an import writes them, and they are no source.
-    """
-    listing: Listing = {}
-    for parent, directories, files in os.walk(directory):
-        base = os.path.relpath(parent, directory)
-        prefix = "" if base == "." else base + "/"
-        links = [name for name in directories if os.path.islink(os.path.join(parent, name))]
-        directories[:] = [d for d in directories if d != "__pycache__" and d not in links and not skip(prefix + d)]
-        for name in files + links:
-            if not skip(prefix + name):
-                listing[prefix + name] = read_entry(Path(parent, name))
-    return listing
 
 
 class Repository:

@@ -15,12 +15,12 @@ from pathlib import Path
 
 import git
 
-from patchseries import store as store_module
 from patchseries import wheel
 from patchseries.console import Console
 from patchseries.errors import ToolError
+from patchseries.listing import SUBMODULE, SYMLINK, Entry, scan
 from patchseries.pin import Pin, Wheel
-from patchseries.store import Entry, Repository, Store
+from patchseries.store import Repository, Store
 
 _RELEASE = re.compile(r"v?(\d+\.\d+(\.\w+)*)")
 
@@ -65,14 +65,17 @@ def compare_wheels(pin: Pin, store: Store, console: Console) -> tuple[Upstream, 
 
     ToolError if the contents of their sources differ.
     """
-    reference, *others = pin.wheels
-    trees = {reference.file: _wheel_tree(pin, store, console, reference)}
-    for each in others:
-        if store.lookup(_wheel_ref(each.sha256)) or wheel.cached(each, store.cache):
-            trees[each.file] = _wheel_tree(pin, store, console, each)
+    reference = pin.wheels[0]
+    chosen = [reference, *(each for each in cached_wheels(pin, store) if each != reference)]
+    trees = {each.file: _wheel_tree(pin, store, console, each) for each in chosen}
     _same_contents(store, console, trees)
     found = Upstream(trees[reference.file], "wheel", f"wheel {pin.package} {pin.release} ({reference.python})")
     return found, len(trees)
+
+
+def cached_wheels(pin: Pin, store: Store) -> list[Wheel]:
+    """The pinned wheels that need no network: imported, or in the cache."""
+    return [each for each in pin.wheels if store.lookup(_wheel_ref(each.sha256)) or wheel.cached(each, store.cache)]
 
 
 def _wheel_tree(pin: Pin, store: Store, console: Console, chosen: Wheel) -> str:
@@ -176,8 +179,8 @@ def from_directory(pin: Pin, store: Store, path: Path, kind: str = "directory") 
         raise ToolError(f"{path} has neither python/{pin.package} nor {pin.package} with an __init__.py")
 
     def files() -> Iterator[tuple[str, str, bytes]]:
-        for name, entry in sorted(store_module.scan(root, skip=_no_source).items()):
-            content = (root / name).read_bytes() if entry.mode != store_module.SYMLINK else (root / name).readlink()
+        for name, entry in sorted(scan(root, skip=_no_source).items()):
+            content = (root / name).read_bytes() if entry.mode != SYMLINK else (root / name).readlink()
             yield (
                 f"python/{pin.package}/{name}",
                 entry.mode,
@@ -239,7 +242,7 @@ def _git_files(pin: Pin, repository: Repository, commit: str) -> list[tuple[str,
     chosen = {
         path: entry
         for path, entry in repository.listing(commit).items()
-        if path.startswith(inside) and not _no_source(path) and entry.mode != store_module.SUBMODULE
+        if path.startswith(inside) and not _no_source(path) and entry.mode != SUBMODULE
     }
     contents = repository.read(entry.blob for entry in chosen.values())
     return [(path, entry.mode, contents[entry.blob]) for path, entry in chosen.items()]

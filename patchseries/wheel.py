@@ -15,8 +15,8 @@ from pathlib import Path
 
 from patchseries import programs
 from patchseries.errors import ToolError
+from patchseries.listing import EXECUTABLE, REGULAR
 from patchseries.pin import Pin, Wheel
-from patchseries.store import EXECUTABLE, REGULAR
 
 NATIVE = re.compile(r"\.(so|pyd|dylib)$")
 """Native modules: built per Python version and platform, hence never part of a git tree."""
