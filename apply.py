@@ -16,9 +16,7 @@ try:
     from patchseries.errors import OK, USAGE, ToolError
     from patchseries.store import Store
 except ModuleNotFoundError as error:
-    sys.exit(
-        f"apply.py: the Python module {error.name} is missing: run `make`, or pip install -r requirements/tools.txt"
-    )
+    sys.exit(f"apply.py: the Python module {error.name} is missing: run `make`")
 
 ROOT = Path(__file__).resolve().parent
 

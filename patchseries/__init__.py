@@ -9,5 +9,5 @@ The modules are named for the data they own and depend one way:
     patchfile, series    patches as text, and their order
     chain, export        the git tree after each patch, and a patch from two trees
     header, catalogue    what a patch says of itself, and PATCHES.md
-    build, refresh, lint, status, doctor      the commands
+    build, edit, refresh, lint, status, doctor      the commands
 """

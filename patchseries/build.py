@@ -269,7 +269,7 @@ def _write(project: Project, store: Store, record: Record, natives: dict[str, by
 
 def push(directory: Path) -> None:
     """`quilt push -a --fuzz=0` in a working tree beside `patches/` and `series`."""
-    done = programs.run([*programs.QUILT, "push", "-a", "--fuzz=0"], directory, **programs.QUILT_ENVIRONMENT)
+    done = programs.run(["quilt", "--quiltrc", "-", "push", "-a", "--fuzz=0"], directory, **programs.QUILT_ENVIRONMENT)
     if done.returncode:
         raise ToolError("quilt push failed", CONFLICT, done.stdout.decode(errors="replace").strip().splitlines()[-5:])
 

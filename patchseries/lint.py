@@ -92,9 +92,7 @@ def _ruff(directory: Path) -> list[tuple[str, int, int, str, str]]:
     try:
         report = json.loads(done.stdout)
     except ValueError:
-        raise ToolError(
-            "ruff does not run: `pip install -r requirements/tools.txt`", details=_tail(done.stdout)
-        ) from None
+        raise ToolError("ruff does not run: run `make`", details=_tail(done.stdout)) from None
     return [
         (
             str(Path(each["filename"]).relative_to(directory.resolve())),
@@ -122,7 +120,7 @@ def _unformatted(source: bytes, path: str) -> set[int]:
     ]
     done = subprocess.run(command, input=source, capture_output=True, env=programs.environment())
     if done.returncode:
-        raise ToolError("ruff does not run: `pip install -r requirements/tools.txt`", details=_tail(done.stderr))
+        raise ToolError("ruff does not run: run `make`", details=_tail(done.stderr))
     before, after = source.splitlines(), done.stdout.splitlines()
     matcher = difflib.SequenceMatcher(None, before, after, autojunk=False) if before != after else None
     changes = matcher.get_opcodes() if matcher else []

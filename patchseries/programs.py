@@ -9,11 +9,11 @@ from pathlib import Path
 
 from patchseries.errors import ToolError
 
-QUILT = ["quilt", "--quiltrc", "-"]
 QUILT_ENVIRONMENT = {
     "QUILT_PATCHES": "../patches",
     "QUILT_SERIES": "../series",
     "QUILT_PC": ".pc",
+    "QUILTRC": os.devnull,  # what `--quiltrc -` does: no file of the user's has a say
     "QUILT_REFRESH_ARGS": "-p ab --no-timestamps --no-index --sort",
     "QUILT_DIFF_ARGS": "-p ab --no-timestamps --no-index --sort",
     "QUILT_PUSH_ARGS": "--fuzz=0",
