@@ -16,7 +16,8 @@ try:
     from patchseries.errors import OK, USAGE, ToolError
     from patchseries.store import Store
 except ModuleNotFoundError as error:
-    sys.exit(f"apply.py: the Python module {error.name} is missing: run `make`")
+    print(f"apply.py: the Python module {error.name} is missing: run `make`", file=sys.stderr)
+    sys.exit(3)
 
 ROOT = Path(__file__).resolve().parent
 
@@ -43,8 +44,8 @@ def arguments() -> argparse.ArgumentParser:
     return parser
 
 
-def run(options: argparse.Namespace, console: Console) -> None:
-    project = build.Project(ROOT)
+def run(options: argparse.Namespace, console: Console, root: Path) -> None:
+    project = build.Project(root)
     if options.clean:
         return build.clean(project, console)
     default_cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache", "patchseries")
@@ -62,14 +63,14 @@ def run(options: argparse.Namespace, console: Console) -> None:
     return build.make(project, store, console, options.source, options.ref, options.force)
 
 
-def main(argv: list[str]) -> int:
+def main(argv: list[str], root: Path = ROOT) -> int:
     try:
         options = arguments().parse_args(argv)
     except SystemExit as stop:
         return USAGE if stop.code else OK
     console = Console(options.quiet)
     try:
-        run(options, console)
+        run(options, console, root)
     except ToolError as error:
         console.error(error)
         return error.code

@@ -91,7 +91,7 @@ def _edited(project: Project, store: Store, record: Record, names: list[str]) ->
     for name, tree in states:
         path = project.patches / name
         if path.exists() and build.file_digest(path) != record.patches.get(name):
-            if not _produces(store, before, path, tree):
+            if not _agrees(store, before, path, tree):
                 raise ToolError(
                     f"patches/{name} and build/ were both changed and disagree: `quilt refresh {name}` in build/ "
                     "takes what build/ has, `apply.py --force` what the patch has",
@@ -137,8 +137,17 @@ def _header(project: Project, name: str) -> bytes:
     return patchfile.read(path).header if path.exists() else b""
 
 
-def _produces(store: Store, before: str, path: Path, after: str) -> bool:
+def _agrees(store: Store, before: str, path: Path, after: str) -> bool:
+    """Whether a patch file makes of `before` what `after` is, but for what `quilt refresh` cannot write down: modes,
+    and files that are empty or gone."""
+    patch = patchfile.read(path)
     try:
-        return chain.apply_patch(store, before, patchfile.read(path)).after == after
+        made = store.listing(chain.apply_patch(store, before, patch).after if patch.files else before)
     except ToolError:
         return False
+    wanted = store.listing(after)
+    blobs = [
+        [listing[path].blob if path in listing else EMPTY_BLOB for listing in (made, wanted)]
+        for path in made.keys() | wanted.keys()
+    ]
+    return all(one == other for one, other in blobs)
