@@ -4,11 +4,11 @@ Owns the fields: DEP-3's own, and the four with which the series is kept alive (
 `Watches`). A field that has nothing to say is `none`.
 """
 
-import ast
 import re
 from datetime import date
 from pathlib import Path
 
+from patchseries import symbols
 from patchseries.patchfile import PatchFile
 from patchseries.store import Store
 
@@ -48,41 +48,9 @@ def problems(patch: PatchFile, earlier: list[str], root: Path, store: Store, tre
             found.append(f"Watches names {symbol}: the tree has no such file")
         elif path in patch.paths and not name:
             found.append(f"Watches names {symbol}: the patch edits it")
-        elif name and not defines(source, name):
+        elif name and not symbols.defines(source, name):
             found.append(f"Watches names {symbol}: the file does not define it")
     return found
-
-
-def defines(source: bytes, qualified: str) -> bool:
-    """Whether Python source defines a name such as `function`, `Class`, `Class.method` or `CONSTANT`."""
-    try:
-        body = ast.parse(source).body
-    except (SyntaxError, ValueError):
-        return False
-    for part in qualified.split("."):
-        nodes = [node for node in _flat(body) if part in _names(node)]
-        if not nodes:
-            return False
-        body = getattr(nodes[-1], "body", [])
-    return True
-
-
-def _flat(body: list[ast.stmt]) -> list[ast.stmt]:
-    """The statements of a block and of the `if`, `try` and `with` blocks in it."""
-    found: list[ast.stmt] = []
-    for node in body:
-        found.append(node)
-        if isinstance(node, (ast.If, ast.Try, ast.With)):
-            inner = [*node.body, *getattr(node, "orelse", []), *getattr(node, "finalbody", [])]
-            found += _flat([*inner, *(stmt for handler in getattr(node, "handlers", []) for stmt in handler.body)])
-    return found
-
-
-def _names(node: ast.stmt) -> list[str]:
-    if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
-        return [node.name]
-    targets = node.targets if isinstance(node, ast.Assign) else [node.target] if isinstance(node, ast.AnnAssign) else []
-    return [target.id for target in targets if isinstance(target, ast.Name)]
 
 
 def _is_date(text: str) -> bool:
@@ -100,4 +68,4 @@ def _test_problem(node: str, root: Path) -> str | None:
         source = (root / path).read_bytes()
     except OSError:
         return "no such file"
-    return None if defines(source, name.split("[")[0].replace("::", ".")) else "the file has no such test"
+    return None if symbols.defines(source, name.split("[")[0].replace("::", ".")) else "the file has no such test"

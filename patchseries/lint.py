@@ -10,7 +10,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from patchseries import build, catalogue, chain, header, patchfile, pin, programs, refresh, series, upstream
+from patchseries import build, catalogue, chain, header, patchfile, pin, programs, refresh, series, upstream, watches
 from patchseries.build import Project
 from patchseries.chain import Step
 from patchseries.console import Console
@@ -36,6 +36,11 @@ def lint(project: Project, store: Store, console: Console) -> None:
             if patchfile.render(again) != (project.patches / name).read_bytes():
                 problems.append(f"{name}: not in canonical form: `apply.py --refresh`")
             problems += [f"{name}: {p}" for p in python_problems(store, step, again)]
+        unwatched = watches.missing(store, steps)
+        problems += [
+            f"{use.patch}: uses {use.symbol} ({use.file}, line {use.line}), and no header watches it"
+            for use in unwatched
+        ]
         if not _catalogue_is_current(project, patches):
             problems.append("PATCHES.md is not up to date: `apply.py --refresh`")
         if pinned.products != build.products(store, project, steps):
@@ -46,6 +51,10 @@ def lint(project: Project, store: Store, console: Console) -> None:
         raise ToolError(f"lint checked nothing ({checked})")
     for problem in problems:
         console.result(problem)
+    for step in steps:
+        if lacking := [use for use in unwatched if use.patch == step.patch.name]:
+            console.note(f"{step.patch.name}: with the missing symbols its header says")
+            console.note(watches.suggestion(step, lacking))
     if problems:
         raise ToolError(f"lint: {len(problems)} problems in {checked}", DRIFT)
     console.result(f"lint: no problem in {checked}")

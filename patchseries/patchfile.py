@@ -66,6 +66,16 @@ class Hunk:
     def removed(self) -> list[bytes]:
         return [line[1:] for line in self.lines if line[:1] == b"-"]
 
+    def changed_lines(self, old: bool) -> list[int]:
+        """Line numbers of the removed lines in the old file, or of the added ones in the new file."""
+        sign, kept = (b"-", b" -") if old else (b"+", b" +")
+        found, number = [], self.old_start if old else self.new_start
+        for line in self.lines:
+            if line[:1] == sign:
+                found.append(number)
+            number += line[:1] in kept
+        return found
+
 
 @dataclass(frozen=True)
 class FileDiff:

@@ -38,6 +38,7 @@ class Repository:
         _isolate()
         self.git_directory = git_directory
         self._listings: dict[str, Listing] = {}
+        self._files: dict[str, bytes] = {}
 
     @classmethod
     def create(cls, path: Path) -> "Repository":
@@ -106,9 +107,13 @@ class Repository:
         return contents
 
     def file(self, tree: str, path: str) -> bytes | None:
-        """Content of one file of a tree, None if the tree has no such file."""
+        """Content of one file of a tree, None if the tree has no such file. It is kept: sources are read often."""
         entry = self.listing(tree).get(path)
-        return None if entry is None else self.read([entry.blob])[entry.blob]
+        if entry is None:
+            return None
+        if entry.blob not in self._files:
+            self._files.update(self.read([entry.blob]))
+        return self._files[entry.blob]
 
     def renames(self, before: str, after: str) -> dict[str, str]:
         """Files renamed between two trees, new path -> old path (git's own detection, half of the content alike)."""

@@ -1,6 +1,6 @@
 """Functions and classes of Python sources, by qualified name.
 
-Owns the reading of source as an AST: what a file defines, what encloses a line, and whether two definitions mean the
+Owns the reading of source as an AST: what a file defines, where a line stands, and whether two definitions mean the
 same whatever their comments, docstrings and layout. A name is qualified as Python does it, without `<locals>`:
 `function`, `Class.method`, `function.inner`, `CONSTANT`.
 """
@@ -8,12 +8,25 @@ same whatever their comments, docstrings and layout. A name is qualified as Pyth
 import ast
 import warnings
 from collections.abc import Iterator
+from dataclasses import dataclass
 from functools import lru_cache
 
 _DEFINITION = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
 
 
-@lru_cache(maxsize=2048)
+@dataclass(frozen=True)
+class Position:
+    """Where a line stands: qualified name of the innermost function or class (empty at module level), and the blocks
+    inside it from the outside in, such as `if`, `else`, `for`, `except`."""
+
+    symbol: str
+    blocks: tuple[str, ...] = ()
+
+    def __str__(self) -> str:
+        return " > ".join([self.symbol or "module level", *self.blocks])
+
+
+@lru_cache(maxsize=4096)
 def parse(source: bytes) -> ast.Module | None:
     """The module, None if it is not Python that this interpreter reads. Do not change the result: it is kept."""
     try:
@@ -39,38 +52,6 @@ def defines(source: bytes, qualified: str) -> bool:
     return bool(find(source, qualified))
 
 
-def definitions(source: bytes) -> dict[str, list[ast.stmt]]:
-    """Every function and class of a file by qualified name, inner ones included."""
-    found: dict[str, list[ast.stmt]] = {}
-
-    def visit(node: ast.AST, prefix: str) -> None:
-        for child in ast.iter_child_nodes(node):
-            if isinstance(child, _DEFINITION):
-                found.setdefault(prefix + child.name, []).append(child)
-                visit(child, f"{prefix}{child.name}.")
-            elif not isinstance(child, ast.expr):
-                visit(child, prefix)
-
-    if module := parse(source):
-        visit(module, "")
-    return found
-
-
-def extent(node: ast.stmt) -> range:
-    """Line numbers of a definition, decorators included."""
-    first = min([node.lineno, *(each.lineno for each in getattr(node, "decorator_list", []))])
-    return range(first, node.end_lineno + 1)
-
-
-def enclosing(source: bytes, line: int) -> str:
-    """Qualified name of the innermost function or class that holds a line; empty for module level.
-
-    An empty line or a comment after a block belongs to what Python's own parser puts it in, the next outer block.
-    """
-    around = [(len(name), name) for name, nodes in definitions(source).items() if any(line in extent(n) for n in nodes)]
-    return max(around, default=(0, ""))[1]
-
-
 def flat(body: list[ast.stmt]) -> Iterator[ast.stmt]:
     """The statements of a block and of the `if`, `try` and `with` blocks in it."""
     for node in body:
@@ -88,21 +69,59 @@ def bound(node: ast.stmt) -> list[str]:
     return [target.id for target in targets if isinstance(target, ast.Name)]
 
 
+def extent(node: ast.stmt) -> range:
+    """Line numbers of a statement, decorators included."""
+    first = min([node.lineno, *(each.lineno for each in getattr(node, "decorator_list", []))])
+    return range(first, node.end_lineno + 1)
+
+
+def position(source: bytes, line: int) -> Position:
+    """Where a line (from 1) stands. An empty line or a comment behind a block belongs to the next outer block, as it
+    does for Python's parser; in a source that is no Python everything is module level."""
+    module = parse(source)
+    symbol, blocks, body = "", (), module.body if module else []
+    while node := next((node for node in body if line in extent(node)), None):
+        if isinstance(node, _DEFINITION):
+            symbol, blocks, body = f"{symbol}.{node.name}".lstrip("."), (), node.body
+            continue
+        label, body = _block(node, line)
+        blocks += (label,) if label else ()
+    return Position(symbol, blocks)
+
+
+def _block(node: ast.stmt, line: int) -> tuple[str, list[ast.stmt]]:
+    """The block of a compound statement that holds a line: its label and its statements. A chain of `elif` is flat."""
+    if isinstance(node, (ast.Try, ast.Match)) or hasattr(ast, "TryStar") and isinstance(node, ast.TryStar):
+        kind = {"ExceptHandler": "except", "match_case": "case"}
+        for part in [*getattr(node, "handlers", []), *getattr(node, "cases", [])]:
+            last = part.body[-1].end_lineno
+            first = part.lineno if isinstance(part, ast.ExceptHandler) else part.pattern.lineno
+            if first <= line <= last:
+                return kind[type(part).__name__], part.body
+    label = type(node).__name__.removeprefix("Async").lower().replace("trystar", "try")
+    for field, other in (("body", label), ("orelse", "else"), ("finalbody", "finally")):
+        statements = getattr(node, field, None)
+        if isinstance(statements, list) and statements:
+            if line <= statements[-1].end_lineno:
+                chained = field == "orelse" and isinstance(node, ast.If) and isinstance(statements[0], ast.If)
+                if chained and len(statements) == 1 and statements[0].col_offset == node.col_offset:
+                    inner, body = _block(statements[0], line)
+                    return {"if": "elif"}.get(inner, inner), body
+                return other, statements
+    return "", []
+
+
 def meaning(nodes: list[ast.stmt]) -> str:
-    """A text that is equal for equal code: without comments, docstrings, line numbers and layout."""
-    return "\n".join(ast.dump(_WithoutDocstrings().visit(_copy(node))) for node in nodes)
+    """A text that is equal for equal code, whatever its comments, docstrings, line numbers and layout."""
+    return "\n".join(map(_text, nodes))
 
 
-def _copy(node: ast.stmt) -> ast.AST:
-    return ast.parse(ast.unparse(node)).body[0] if isinstance(node, ast.stmt) else node
-
-
-class _WithoutDocstrings(ast.NodeTransformer):
-    def _strip(self, node: ast.AST) -> ast.AST:
-        self.generic_visit(node)
-        first = node.body[0] if node.body else None
-        if isinstance(first, ast.Expr) and isinstance(first.value, ast.Constant) and isinstance(first.value.value, str):
-            node.body = node.body[1:]
-        return node
-
-    visit_FunctionDef = visit_AsyncFunctionDef = visit_ClassDef = visit_Module = _strip
+def _text(value: object) -> str:
+    if isinstance(value, list):
+        return f"[{','.join(map(_text, value))}]"
+    if not isinstance(value, ast.AST):
+        return repr(value)
+    fields = dict(ast.iter_fields(value))
+    if isinstance(value, (*_DEFINITION, ast.Module)) and ast.get_docstring(value, clean=False) is not None:
+        fields["body"] = fields["body"][1:]
+    return f"{type(value).__name__}({','.join(f'{name}={_text(each)}' for name, each in fields.items())})"
