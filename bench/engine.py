@@ -45,10 +45,13 @@ class Arm:
         arguments: Server arguments beyond the model, the size and `EAGER`.
         tree: Folder whose `sglang` the ranks import; None for this interpreter's own.
         environment: Extra environment variables of the ranks.
+        one_gpu: All ranks on GPU 0, their collectives over CUDA IPC (`one_gpu.py`).
         logs: Folder for the ranks' output; a temporary one if None.
     """
 
-    def __init__(self, name, model, world, arguments=BF16_EXPERTS, tree=None, environment=None, logs=None):
+    def __init__(
+        self, name, model, world, arguments=BF16_EXPERTS, tree=None, environment=None, logs=None, one_gpu=False
+    ):
         self.name, self.world = name, world
         self.logs = pathlib.Path(logs or tempfile.mkdtemp(prefix="arm-"))
         self.logs.mkdir(parents=True, exist_ok=True)
@@ -70,7 +73,10 @@ class Arm:
             str(free_port()),
             *EAGER,
             *arguments,
+            *(["--disable-custom-all-reduce"] if one_gpu else []),
         ]
+        if one_gpu:
+            environ |= {"BENCH_ONE_GPU": "1", "SGLANG_NCCL_SO_PATH": os.devnull, "GLOO_SOCKET_IFNAME": "lo"}
         self.processes, self.ranks = [], []
         for rank in range(world):
             ours, theirs = multiprocessing.Pipe()

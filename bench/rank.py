@@ -80,15 +80,21 @@ class Rank:
         from sglang.srt.server_args import PortArgs, prepare_server_args
 
         self.batches = one_batch
+        gpu = rank
+        if os.environ.get("BENCH_ONE_GPU"):
+            from bench import one_gpu
+
+            one_gpu.install()
+            gpu = 0
         server_args = prepare_server_args(arguments)
         server_args.resolve_once()
         one_batch._set_envs_and_config(server_args)
         loader.initialize_dummy_weights = weights.draw_all
         world_rank = one_batch.spawn_world_rank(server_args, tp_rank=rank, pp_rank=0)
-        one_batch.publish(server_args, role="scheduler", ranks=one_batch.SpawnRanks(world_rank=world_rank, gpu_id=rank))
+        one_batch.publish(server_args, role="scheduler", ranks=one_batch.SpawnRanks(world_rank=world_rank, gpu_id=gpu))
         one_batch._init_process_global_configs()
         one_batch.configure_logger(server_args, prefix=f" TP{rank}")
-        self.runner = one_batch.load_model(server_args, PortArgs.init_new(server_args), rank, rank)[0]
+        self.runner = one_batch.load_model(server_args, PortArgs.init_new(server_args), gpu, rank)[0]
         self.model_runner = self.runner.torch_runner
         self.requests, self.shared, self.batch = {}, {}, None
         shared = self.shared
