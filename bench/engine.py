@@ -73,7 +73,7 @@ class Arm:
             str(free_port()),
             *EAGER,
             *arguments,
-            *(["--disable-custom-all-reduce"] if one_gpu else []),
+            *(["--disable-custom-all-reduce", "--mem-fraction-static", "0.97"] if one_gpu else []),
         ]
         if one_gpu:
             environ |= {"BENCH_ONE_GPU": "1", "SGLANG_NCCL_SO_PATH": os.devnull, "GLOO_SOCKET_IFNAME": "lo"}

@@ -1,10 +1,14 @@
 """The per-row operations that sequence-parallel prefill runs on a shard, at the released model's widths, on one GPU.
 
 Each is called through the function that the layer loop calls, so that the kernel it picks is the engine's choice. The
-tests ask whether a shard's rows get the bits of the whole chunk's call; the benchmark and the projection ask what they
-cost.
+tests ask whether a shard's rows get the bits of the whole chunk's call; the projection asks what they cost:
+
+    python -m bench.rowlocal [--rows 16384 8192] [--json FILE]
 """
 
+import argparse
+import json
+import sys
 from collections.abc import Callable
 from contextlib import nullcontext
 from typing import NamedTuple
@@ -118,3 +122,45 @@ def shard_results(operation: Operation, inputs, world: int, keyed: bool) -> tupl
         with keyed_on_chunk(rows, world, rank) if keyed else nullcontext():
             pieces.append(operation.run(*own))
     return tuple(torch.cat(parts)[:rows] for parts in zip(*pieces, strict=True))
+
+
+def times(rows, operation_names=None) -> dict[str, dict[int, float]]:
+    """Median device milliseconds of each operation at each row count."""
+    import triton
+
+    table = {}
+    with torch.no_grad():
+        for name, operation in operations().items():
+            if operation_names and name not in operation_names:
+                continue
+            table[name] = {}
+            for m in rows:
+                inputs = operation.inputs(m)
+                table[name][m] = triton.testing.do_bench(
+                    lambda o=operation, i=inputs: o.run(*i), warmup=15, rep=60, return_mode="median"
+                )
+    return table
+
+
+def main():
+    from bench.tree import describe
+
+    parser = argparse.ArgumentParser(description="Milliseconds of each per-row operation, by rows, on one GPU.")
+    parser.add_argument("--rows", type=int, nargs="+", default=[32768, 16384, 8192, 4096, 2048, 1024, 512])
+    parser.add_argument("--json", help="also write the table here, for bench.project")
+    args = parser.parse_args()
+    if not torch.cuda.is_available():
+        sys.exit("bench.rowlocal: no CUDA GPU is visible; run this on one")
+    table = times(args.rows)
+    print(describe())
+    print("| rows |" + "".join(f" {name} |" for name in table))
+    print("|---|" + "---|" * len(table))
+    for m in args.rows:
+        print(f"| {m} |" + "".join(f" {table[name][m]:.3f} |" for name in table), flush=True)
+    if args.json:
+        with open(args.json, "w") as f:
+            json.dump({"tree": describe(), "ms": table}, f, indent=1)
+
+
+if __name__ == "__main__":
+    main()
