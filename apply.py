@@ -11,7 +11,7 @@ import sys
 from pathlib import Path
 
 try:
-    from patchseries import build, doctor, lint, refresh, status
+    from patchseries import build, doctor, edit, lint, refresh, status
     from patchseries.console import Console
     from patchseries.errors import OK, USAGE, ToolError
     from patchseries.store import Store
@@ -24,6 +24,7 @@ ROOT = Path(__file__).resolve().parent
 
 def arguments() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
+        prog="apply.py",
         description=__doc__.split("\n")[0],
         epilog=__doc__[__doc__.index("Exit status") :],
         formatter_class=argparse.RawDescriptionHelpFormatter,
@@ -34,6 +35,7 @@ def arguments() -> argparse.ArgumentParser:
     commands.add_argument("--refresh", action="store_true", help="bring edits in build/ into the patches, canonically")
     commands.add_argument("--update-pin", action="store_true", help="accept what the series produces, in upstream.toml")
     commands.add_argument("--doctor", action="store_true", help="is what this interpreter imports the patched tree?")
+    commands.add_argument("--edit", action="store_true", help="a shell in build/ with quilt set up")
     commands.add_argument("--clean", action="store_true", help="remove build/")
     source = parser.add_argument_group("where upstream comes from (default: the pinned release wheel)")
     source.add_argument("--source", metavar="WHERE", help="git URL or clone, directory, wheel or archive")
@@ -48,6 +50,8 @@ def run(options: argparse.Namespace, console: Console, root: Path) -> None:
     project = build.Project(root)
     if options.clean:
         return build.clean(project, console)
+    if options.edit:
+        return edit.edit(project, console)
     default_cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache", "patchseries")
     store = Store(options.cache or default_cache)
     if options.status:

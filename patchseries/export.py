@@ -47,14 +47,14 @@ def _file_diff(
     patchfile.check_path(path, name)
     hunks: tuple[Hunk, ...] = ()
     if (before.blob if before else None) != (after.blob if after else None):
-        hunks = _diff(contents[before.blob] if before else b"", contents[after.blob] if after else b"")
+        hunks = diff(contents[before.blob] if before else b"", contents[after.blob] if after else b"")
     modes = (before.mode if before else None, after.mode if after else None)
     if before and after and before.mode == after.mode:
         modes = (None, None)
     return FileDiff(old, new, *modes, hunks)
 
 
-def _diff(before: bytes, after: bytes) -> tuple[Hunk, ...]:
+def diff(before: bytes, after: bytes) -> tuple[Hunk, ...]:
     """Hunks from GNU diff, the program behind `quilt refresh`: the two agree to the byte."""
     with tempfile.TemporaryDirectory() as scratch:
         old, new = Path(scratch, "old"), Path(scratch, "new")

@@ -18,7 +18,7 @@ from patchseries.patchfile import PatchFile
 def names(path: Path) -> list[str]:
     """Patch file names in order. An empty list is for the caller to judge; a malformed line is a ToolError."""
     try:
-        lines = path.read_text(encoding="utf-8").split("\n")
+        lines = path.read_bytes().decode("utf-8").split("\n")
     except FileNotFoundError:
         raise ToolError(f"{path} is missing: it lists the patches in order") from None
     except UnicodeDecodeError:

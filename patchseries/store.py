@@ -12,7 +12,8 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-import git
+os.environ.setdefault("GIT_PYTHON_REFRESH", "quiet")  # a missing git is reported where it is first needed
+import git  # noqa: E402
 
 from patchseries.errors import ToolError
 from patchseries.listing import EXECUTABLE, SYMLINK, Entry, Listing
@@ -22,6 +23,7 @@ _NETWORK_VARIABLES = ("GIT_SSH", "GIT_SSL", "GIT_ASKPASS", "GIT_PROXY", "GIT_HTT
 _NO_CONFIGURATION = {"GIT_CONFIG_GLOBAL": os.devnull, "GIT_CONFIG_NOSYSTEM": "1", "GIT_ATTR_NOSYSTEM": "1"}
 
 _SETTINGS = ("-c", "core.autocrlf=false", "-c", f"core.attributesFile={os.devnull}", "-c", "core.quotePath=false")
+_NO_GIT = "git is not installed: install it (Debian: apt-get install git)"
 
 
 def _isolate() -> None:
@@ -68,6 +70,8 @@ class Repository:
                     stdout_as_string=False,
                     strip_newline_in_stdout=False,
                 )
+            except git.GitCommandNotFound:
+                raise ToolError(_NO_GIT) from None
             except git.GitCommandError as error:
                 lines = str(error.stderr).strip().splitlines() or ["no message"]
                 raise ToolError(f"git {command[0]} failed in {self.git_directory}: {lines[-1].strip()}") from None
@@ -164,7 +168,7 @@ class Store(Repository):
         except OSError as error:
             raise ToolError(f"the cache {cache} cannot be used ({error.strerror}): name another with --cache") from None
         except git.GitCommandNotFound:
-            raise ToolError("git is not installed: install it (Debian: apt-get install git)") from None
+            raise ToolError(_NO_GIT) from None
         super().__init__(created.git_directory)
 
     @contextmanager

@@ -67,7 +67,10 @@ def write_wheel(path: Path, files: Files, native: bytes | None = b"\x7fELF nativ
             archive.writestr(info, content)
         if native:
             archive.writestr("sglang/srt/_native.cpython-0-x.so", native)
-        archive.writestr("sglang-1.2.3.dist-info/METADATA", "Name: sglang\nVersion: 1.2.3\n")
+        about = {"METADATA": "Metadata-Version: 2.1\nName: sglang\nVersion: 1.2.3\n", "RECORD": ""}
+        about["WHEEL"] = "Wheel-Version: 1.0\nGenerator: test\nRoot-Is-Purelib: false\nTag: py3-none-any\n"
+        for name, text in about.items():
+            archive.writestr(f"sglang-1.2.3.dist-info/{name}", text)
     return path
 
 

@@ -3,6 +3,7 @@
 import json
 
 from conftest import NUMBERS, change
+
 from patchseries import build
 
 

@@ -3,6 +3,7 @@
 import shutil
 
 from conftest import NUMBERS, change
+
 from patchseries import programs
 
 # Two functions alike but for their names: with fuzz a hunk for the first lands in the second.
