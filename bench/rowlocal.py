@@ -7,6 +7,7 @@ tests ask whether a shard's rows get the bits of the whole chunk's call; the pro
 """
 
 import argparse
+import functools
 import json
 import sys
 from collections.abc import Callable
@@ -34,6 +35,17 @@ class Operation(NamedTuple):
         return out if isinstance(out, tuple) else (out,)
 
 
+@functools.cache
+def publish_configuration() -> None:
+    """The engine's modules read the published configuration of a server; this is one without a model."""
+    from sglang.srt.runtime_context import SpawnRanks, publish
+    from sglang.srt.server_args import ServerArgs
+
+    args = ServerArgs(model_path="dummy", device="cuda")
+    args.resolve_once()
+    publish(args, role="test", ranks=SpawnRanks(0))
+
+
 def operations(seed: int = 0) -> dict[str, Operation]:
     """The operations by name, with weights drawn at a working scale. Needs a CUDA GPU and an importable engine."""
     from sglang.kernels.ops.layernorm.mhc import mhc_stream_mean, split_bf16_hc_weight, split_tf32_hc_weight
@@ -42,6 +54,7 @@ def operations(seed: int = 0) -> dict[str, Operation]:
     from sglang.srt.models import deepseek_v4_mhc as mhc
     from sglang.srt.runtime_context import get_platform
 
+    publish_configuration()
     gen = torch.Generator(device="cuda").manual_seed(seed)
 
     def uniform(*shape, span=1.0, dtype=torch.float32):
