@@ -46,14 +46,17 @@ def arguments() -> argparse.ArgumentParser:
     return parser
 
 
+def default_cache() -> Path:
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache", "patchseries")
+
+
 def run(options: argparse.Namespace, console: Console, root: Path) -> None:
     project = build.Project(root)
     if options.clean:
         return build.clean(project, console)
     if options.edit:
         return edit.edit(project, console)
-    default_cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache", "patchseries")
-    store = Store(options.cache or default_cache)
+    store = Store(options.cache or default_cache())
     if options.status:
         return status.status(project, store, console)
     if options.lint:

@@ -5,7 +5,6 @@ Owns the rules that need no second upstream. Reports every problem, not the firs
 
 import difflib
 import json
-import subprocess
 import sys
 import tempfile
 from pathlib import Path
@@ -28,14 +27,16 @@ def lint(project: Project, store: Store, console: Console) -> None:
     found = upstream.pinned(pinned, store, console)
     with console.step(f"Checking {len(patches)} patches"):
         steps = chain.apply_series(store, found.tree, patches)
+        canonical = refresh.canonical(store, steps)
+        python = python_problems(store, steps, canonical)
         problems = []
-        for number, (step, again) in enumerate(zip(steps, refresh.canonical(store, steps), strict=True)):
+        for number, (step, again) in enumerate(zip(steps, canonical, strict=True)):
             name = step.patch.name
             earlier = [patch.name for patch in patches[:number]]
             problems += [f"{name}: {p}" for p in header.problems(step.patch, earlier, project.root, store, step.before)]
             if patchfile.render(again) != (project.patches / name).read_bytes():
                 problems.append(f"{name}: not in canonical form: `apply.py --refresh`")
-            problems += [f"{name}: {p}" for p in python_problems(store, step, again)]
+            problems += [f"{name}: {p}" for p in python[number]]
         unwatched = watches.missing(store, steps)
         problems += [
             f"{use.patch}: uses {use.symbol} ({use.file}, line {use.line}), and no header watches it"
@@ -60,32 +61,39 @@ def lint(project: Project, store: Store, console: Console) -> None:
     console.result(f"lint: no problem in {checked}")
 
 
-def python_problems(store: Store, step: Step, patch: PatchFile) -> list[str]:
-    """What is wrong with the Python files after a patch: they compile, and added lines obey upstream's ruff rules."""
-    listing = store.listing(step.after)
-    changed = [diff for diff in patch.files if diff.new and diff.new.endswith(".py")]
-    contents = {diff.new: store.file(step.after, diff.new) for diff in changed}
-    found = []
-    for path, source in contents.items():
-        try:
-            compile(source, path, "exec", dont_inherit=True)
-        except (SyntaxError, ValueError) as error:
-            found.append(f"{path}: does not compile: {error}")
-    if found or not changed:
-        return found
-    with tempfile.TemporaryDirectory() as after, tempfile.TemporaryDirectory() as before:
-        old = {d.old: store.listing(step.before)[d.old] for d in changed if d.old}
-        store.export_files({path: listing[path] for path in contents}, Path(after))
-        store.export_files(old, Path(before))
-        unsorted_before = {path for path, _start, _end, code, _text in _ruff(Path(before)) if code == "I001"}
-        for diff in changed:
-            added = {number for hunk in diff.hunks for number, _line in hunk.added()}
-            for path, start, end, code, text in _ruff(Path(after)):
-                if path == diff.new and added & set(range(start, end + 1)):
-                    if code != "I001" or diff.old not in unsorted_before:
-                        found.append(f"{path}, line {start}: {code} {text}")
-            for number in sorted(added & _unformatted(contents[diff.new], diff.new)):
-                found.append(f"{diff.new}, line {number}: not formatted as upstream does (black)")
+def python_problems(store: Store, steps: list[Step], patches: list[PatchFile]) -> list[list[str]]:
+    """What is wrong with the Python files after each patch, in its order: they compile, and added lines obey upstream's
+    ruff rules and format. `patches` are the steps' patches as made from their trees."""
+    found: list[list[str]] = [[] for _ in steps]
+    with tempfile.TemporaryDirectory() as scratch:
+        top = Path(scratch).resolve()
+        for number, (step, patch) in enumerate(zip(steps, patches, strict=True)):
+            for side, tree, paths in (
+                ("before", step.before, [diff.old for diff in patch.files if diff.old]),
+                ("after", step.after, [diff.new for diff in patch.files if diff.new]),
+            ):
+                listing = store.listing(tree)
+                place = top / str(number) / side
+                store.export_files({path: listing[path] for path in paths if path.endswith(".py")}, place)
+        reports = _ruff_reports(top)
+        before_format = {path: path.read_bytes() for path in top.glob("*/after/**/*.py")}
+        _ruff(top, "format", "--quiet")
+        for number, patch in enumerate(patches):
+            for diff in patch.files:
+                after = top / str(number) / "after" / (diff.new or "")
+                if after not in before_format:
+                    continue
+                added = {line for hunk in diff.hunks for line, _text in hunk.added()}
+                if error := _compile_error(before_format[after], diff.new):
+                    found[number].append(f"{diff.new}: does not compile: {error}")
+                    continue
+                before = reports.get(top / str(number) / "before" / (diff.old or ""), [])
+                unsorted_before = any(code == "I001" for _start, _end, code, _text in before)
+                for start, end, code, text in reports.get(after, []):
+                    if added & set(range(start, end + 1)) and not (code == "I001" and unsorted_before):
+                        found[number].append(f"{diff.new}, line {start}: {code} {text}")
+                for line in sorted(added & _changed_lines(before_format[after], after.read_bytes())):
+                    found[number].append(f"{diff.new}, line {line}: not formatted as upstream does (black)")
     return found
 
 
@@ -94,47 +102,39 @@ def _catalogue_is_current(project: Project, patches: list[PatchFile]) -> bool:
     return path.exists() and path.read_text(encoding="utf-8") == catalogue.render(patches)
 
 
-def _ruff(directory: Path) -> list[tuple[str, int, int, str, str]]:
-    """(path, first line, last line, rule, message) of what upstream's ruff rules find in a directory."""
-    command = [sys.executable, "-m", "ruff", "check", "--no-cache", "--config", str(RULES)]
-    done = programs.run([*command, "--output-format=json", "--exit-zero", "--quiet", "."], directory)
+def _compile_error(source: bytes, path: str) -> str | None:
     try:
-        report = json.loads(done.stdout)
+        compile(source, path, "exec", dont_inherit=True)
+    except (SyntaxError, ValueError) as error:
+        return str(error)
+    return None
+
+
+def _ruff(directory: Path, *command: str) -> bytes:
+    """Run ruff with upstream's rules over a directory. Files that do not compile are left as they are."""
+    done = programs.run([sys.executable, "-m", "ruff", *command, "--no-cache", "--config", str(RULES), "."], directory)
+    if b"No module named" in done.stdout:
+        raise ToolError("ruff is not installed: run `make`")
+    return done.stdout
+
+
+def _ruff_reports(directory: Path) -> dict[Path, list[tuple[int, int, str, str]]]:
+    """File -> (first line, last line, rule, message) of what upstream's rules find below a directory."""
+    output = _ruff(directory, "check", "--output-format=json", "--exit-zero", "--quiet")
+    try:
+        report = json.loads(output)
     except ValueError:
-        raise ToolError("ruff does not run: run `make`", details=_tail(done.stdout)) from None
-    return [
-        (
-            str(Path(each["filename"]).relative_to(directory.resolve())),
-            each["location"]["row"],
-            each["end_location"]["row"],
-            each["code"] or "",
-            each["message"],
-        )
-        for each in report
-    ]
+        raise ToolError("ruff does not run", details=output.decode(errors="replace").splitlines()[-3:]) from None
+    found: dict[Path, list[tuple[int, int, str, str]]] = {}
+    for each in report:
+        place = (each["location"]["row"], each["end_location"]["row"])
+        found.setdefault(Path(each["filename"]), []).append((*place, each["code"] or "", each["message"]))
+    return found
 
 
-def _unformatted(source: bytes, path: str) -> set[int]:
-    """Line numbers that upstream's formatter would change or remove."""
-    command = [
-        sys.executable,
-        "-m",
-        "ruff",
-        "format",
-        "--no-cache",
-        "--config",
-        str(RULES),
-        f"--stdin-filename={path}",
-        "-",
-    ]
-    done = subprocess.run(command, input=source, capture_output=True, env=programs.environment())
-    if done.returncode:
-        raise ToolError("ruff does not run: run `make`", details=_tail(done.stderr))
-    before, after = source.splitlines(), done.stdout.splitlines()
-    matcher = difflib.SequenceMatcher(None, before, after, autojunk=False) if before != after else None
-    changes = matcher.get_opcodes() if matcher else []
+def _changed_lines(before: bytes, after: bytes) -> set[int]:
+    """Numbers of the lines that were changed or removed, and of those before which something was put in."""
+    if before == after:
+        return set()
+    changes = difflib.SequenceMatcher(None, before.splitlines(), after.splitlines(), autojunk=False).get_opcodes()
     return {n + 1 for tag, start, end, *_ in changes if tag != "equal" for n in range(start, max(end, start + 1))}
-
-
-def _tail(output: bytes) -> list[str]:
-    return output.decode(errors="replace").strip().splitlines()[-3:]
