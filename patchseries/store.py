@@ -138,6 +138,31 @@ class Repository:
                 continue
         return None
 
+    def is_shallow(self) -> bool:
+        return self._run("rev-parse", "--is-shallow-repository").strip() == b"true"
+
+    def merge_base(self, one: str, other: str) -> str | None:
+        """A commit that both descend from, None if the repository has none."""
+        try:
+            return self._run("merge-base", one, other).decode().strip()
+        except ToolError:
+            return None
+
+    def log(self, start: str, end: str, paths: list[str]) -> list[tuple[str, str, str | None]]:
+        """(commit, subject, blob of the changed file or None if it went) of commits in start..end that changed any of
+        the paths, oldest first. With several paths the blob is that of one of them."""
+        output = self._run(
+            "log", "--reverse", "--topo-order", "--raw", "--no-abbrev", "--no-renames", "--format=%x01%H%x02%s",
+            f"{start}..{end}", "--", *paths,
+        )  # fmt: skip
+        found = []
+        for record in output.decode(errors="replace").split("\x01")[1:]:
+            title, *raw = record.strip().split("\n")
+            commit, subject = title.split("\x02", 1)
+            blobs = [line.split(" ")[3] for line in raw if line.startswith(":")]
+            found.append((commit, subject, blobs[0] if blobs and set(blobs[0]) != {"0"} else None))
+        return found
+
     def missing_blobs(self, revision: str) -> list[str]:
         """Ids of the blobs below a tree that a partial clone does not have yet."""
         objects = self._run("rev-list", "--objects", "--missing=print", "--no-object-names", "--no-walk", revision)
@@ -213,7 +238,11 @@ class Store(Repository):
             index = str(Path(scratch, "index"))
             self._run("read-tree", base, index=index)
             self._run("update-index", "-z", "--index-info", stdin=records, index=index)
-            return self._run("write-tree", index=index).decode().strip()
+            tree = self._run("write-tree", index=index).decode().strip()
+        if tree not in self._listings:
+            changed = {**self.listing(base), **changes}
+            self._listings[tree] = {path: entry for path, entry in changed.items() if entry}
+        return tree
 
     def export(self, tree: str, directory: Path) -> None:
         """Write every file of a tree below `directory`, which exists."""

@@ -52,6 +52,11 @@ def defines(source: bytes, qualified: str) -> bool:
     return bool(find(source, qualified))
 
 
+def is_function(source: bytes, qualified: str) -> bool:
+    """Whether a name is that of a function or method."""
+    return any(isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)) for node in find(source, qualified))
+
+
 def flat(body: list[ast.stmt]) -> Iterator[ast.stmt]:
     """The statements of a block and of the `if`, `try` and `with` blocks in it."""
     for node in body:
@@ -114,6 +119,21 @@ def _block(node: ast.stmt, line: int) -> tuple[str, list[ast.stmt]]:
 def meaning(nodes: list[ast.stmt]) -> str:
     """A text that is equal for equal code, whatever its comments, docstrings, line numbers and layout."""
     return "\n".join(map(_text, nodes))
+
+
+def same_module(one: bytes, other: bytes) -> bool:
+    """Whether two files are equal code; files that are no Python are compared by their bytes."""
+    modules = [parse(one), parse(other)]
+    return one == other if None in modules else _text(modules[0]) == _text(modules[1])
+
+
+def code_lines(nodes: list[ast.stmt]) -> list[str]:
+    """The same as lines of code in one layout, for a comparison line by line."""
+    module = ast.parse("\n".join(map(ast.unparse, nodes)))
+    for node in ast.walk(module):
+        if isinstance(node, (*_DEFINITION, ast.Module)) and ast.get_docstring(node, clean=False) is not None:
+            node.body = node.body[1:] or [ast.Pass()]
+    return ast.unparse(module).splitlines()
 
 
 def _text(value: object) -> str:
