@@ -11,7 +11,7 @@ import sys
 from pathlib import Path
 
 try:
-    from patchseries import build, doctor, edit, lint, refresh, status
+    from patchseries import build, check, doctor, edit, lint, refresh, report, status
     from patchseries.console import Console
     from patchseries.errors import OK, USAGE, ToolError
     from patchseries.store import Store
@@ -30,6 +30,12 @@ def arguments() -> argparse.ArgumentParser:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     commands = parser.add_argument_group("instead of building").add_mutually_exclusive_group()
+    commands.add_argument(
+        "--check",
+        nargs="*",
+        metavar="REF",
+        help="does the series fit these upstreams? (releases, git refs, directories, archives; default: the pin)",
+    )
     commands.add_argument("--status", action="store_true", help="pin, series and build/ at a glance")
     commands.add_argument("--lint", action="store_true", help="check headers, form, style and order of the patches")
     commands.add_argument("--refresh", action="store_true", help="bring edits in build/ into the patches, canonically")
@@ -40,6 +46,9 @@ def arguments() -> argparse.ArgumentParser:
     source = parser.add_argument_group("where upstream comes from (default: the pinned release wheel)")
     source.add_argument("--source", metavar="WHERE", help="git URL or clone, directory, wheel or archive")
     source.add_argument("--ref", help="commit, tag or branch of a git WHERE, or a release")
+    form = parser.add_argument_group("what --check prints (default: a table)").add_mutually_exclusive_group()
+    for name, what in (("json", "facts, as in patchseries/report.schema.json"), ("markdown", "a report for an issue")):
+        form.add_argument(f"--{name}", dest="form", action="store_const", const=name, help=what)
     parser.add_argument("--force", action="store_true", help="replace build/ even if it has edits that no patch has")
     parser.add_argument("--cache", type=Path, metavar="DIR", help="default: $XDG_CACHE_HOME/patchseries")
     parser.add_argument("--quiet", action="store_true", help="results and errors only")
@@ -57,6 +66,9 @@ def run(options: argparse.Namespace, console: Console, root: Path) -> None:
     if options.edit:
         return edit.edit(project, console)
     store = Store(options.cache or default_cache())
+    if options.check is not None:
+        base, reports = check.check(project, store, console, options.check or [options.ref], options.source)
+        return report.publish(base, reports, console, options.form)
     if options.status:
         return status.status(project, store, console)
     if options.lint:
@@ -75,7 +87,7 @@ def main(argv: list[str], root: Path = ROOT) -> int:
         options = arguments().parse_args(argv)
     except SystemExit as stop:
         return USAGE if stop.code else OK
-    console = Console(options.quiet)
+    console = Console(options.quiet or options.form is not None)
     try:
         run(options, console, root)
     except ToolError as error:

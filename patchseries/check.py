@@ -6,6 +6,7 @@ failure; the upstream symbols behind them; the causes. It works on git trees onl
 
 import ast
 import difflib
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from pathlib import Path
@@ -106,12 +107,13 @@ def find_upstream(pinned: Pin, store: Store, console: Console, ref: str | None, 
 
 
 def check(
-    project: Project, store: Store, console: Console, refs: list[str], source: str | None = None
+    project: Project, store: Store, console: Console, refs: Sequence[str | None], source: str | None = None
 ) -> tuple[Baseline, list[Report]]:
-    """Judge the series on each upstream. One that cannot be had does not keep the others from being judged."""
+    """Judge the series on each upstream, None being the pin, or `source` itself. One that cannot be had does not keep
+    the others from being judged."""
     base = baseline(project, store, console)
     reports = []
-    for ref in refs or [None]:
+    for ref in refs:
         name = ref or source or base.pin.release
         try:
             found = find_upstream(base.pin, store, console, ref, source)
@@ -169,7 +171,9 @@ class _Causes:
         if there is not None and symbols.defines(there, hunk.symbol):
             return ""
         places = self.moves.of_symbol(hunk.path, hunk.symbol)
-        return f"{hunk.symbol} is now in {' or '.join(places)}" if places else f"{hunk.symbol} is gone"
+        if places:
+            return f"`{hunk.symbol}` is now in {_listed(places)}"
+        return f"`{_outermost(there, hunk.symbol)}` is gone"
 
     def commit(self, step: Step, hunk: HunkVerdict) -> str:
         diff = next(diff for diff in step.patch.files if diff.path == hunk.path)
@@ -232,7 +236,7 @@ def compare(store: Store, before: str, after: str, moves: Moves, entry: str) -> 
     if not name:
         if there is None:
             new = moves.renamed.get(path)
-            return (SymbolState.MOVED, f"renamed to {new}") if new else (SymbolState.GONE, "the file is gone")
+            return (SymbolState.MOVED, f"renamed to `{new}`") if new else (SymbolState.GONE, "the file is gone")
         same = symbols.same_module(source, there) if path.endswith(".py") else source == there
         return (SymbolState.SAME, "") if same else (SymbolState.CHANGED, "")
     meant = symbols.meaning(symbols.find(source, name))
@@ -245,13 +249,23 @@ def compare(store: Store, before: str, after: str, moves: Moves, entry: str) -> 
         return SymbolState.CHANGED, f"now at line {found[0].lineno}, {_size(symbols.find(source, name), found)}"
     places = moves.of_symbol(path, name)
     if not places:
-        return SymbolState.GONE, "no file defines it" if there is not None else "the file is gone"
+        return SymbolState.GONE, "the file is gone" if there is None else f"`{_outermost(there, name)}` is gone"
     now = symbols.find(store.file(after, places[0]), name)
     changed = "" if symbols.meaning(now) == meant else f", and changed ({_size(symbols.find(source, name), now)})"
-    return SymbolState.MOVED, f"now in {' or '.join(places)}{changed}"
+    return SymbolState.MOVED, f"now in {_listed(places)}{changed}"
 
 
 def _size(before: list[ast.stmt], after: list[ast.stmt]) -> str:
     """How much of a definition changed, in lines of code."""
     lines = list(difflib.unified_diff(symbols.code_lines(before), symbols.code_lines(after), n=0))[2:]
     return f"+{sum(line[0] == '+' for line in lines)} -{sum(line[0] == '-' for line in lines)} lines of code"
+
+
+def _listed(paths: list[str]) -> str:
+    return " or ".join(f"`{path}`" for path in paths)
+
+
+def _outermost(source: bytes | None, name: str) -> str:
+    """The class of a method if that is missing already, else the name."""
+    outer = name.split(".")[0]
+    return outer if source is None or not symbols.defines(source, outer) else name

@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from rich.console import Console as RichConsole
+from rich.table import Table
 
 from patchseries.errors import ToolError
 
@@ -13,12 +14,19 @@ class Console:
 
     def __init__(self, quiet: bool = False):
         self.quiet = quiet
-        self._out = RichConsole(highlight=False, soft_wrap=True)
-        self._err = RichConsole(highlight=False, soft_wrap=True, stderr=True)
+        self._out = RichConsole(highlight=False, emoji=False, soft_wrap=True)
+        self._err = RichConsole(highlight=False, emoji=False, soft_wrap=True, stderr=True)
 
     def result(self, line: str) -> None:
         """The outcome of a command; printed even when quiet."""
         self._out.print(line, markup=False)
+
+    def table(self, table: Table) -> None:
+        """A table: fitted to a terminal, one line a row elsewhere."""
+        if self._out.is_terminal:
+            self._out.print(table)
+        else:
+            RichConsole(width=10_000, emoji=False).print(table)
 
     def note(self, line: str) -> None:
         """Something worth knowing that is not the outcome."""

@@ -32,6 +32,7 @@ class Upstream:
     kind: `wheel`, `git`, `directory` or `archive`. label: for people, such as `wheel 0.5.23` or `v0.5.23 of URL`.
     commit: only git knows one; a wheel has no commit id.
     repository: the git directory that has the commit's history, for kind `git`.
+    sha256: of the wheel's file, for kind `wheel`.
     """
 
     tree: str
@@ -39,6 +40,7 @@ class Upstream:
     label: str
     commit: str | None = None
     repository: Path | None = None
+    sha256: str | None = None
 
     def describe(self) -> str:
         return f"{self.label} ({f'commit {self.commit}' if self.commit else 'no commit id'}, tree {self.tree[:12]})"
@@ -57,7 +59,7 @@ def pinned(pin: Pin, store: Store, console: Console) -> Upstream:
         other = _wheel_tree(pin, store, console, reference)
         _same_contents(store, console, {reference.file: other, chosen.file: tree})
         chosen, tree = reference, other
-    return Upstream(tree, "wheel", f"wheel {pin.package} {pin.release} ({chosen.python})")
+    return Upstream(tree, "wheel", f"wheel {pin.package} {pin.release} ({chosen.python})", sha256=chosen.sha256)
 
 
 def compare_wheels(pin: Pin, store: Store, console: Console) -> tuple[Upstream, int]:
@@ -144,7 +146,7 @@ def release(pin: Pin, store: Store, console: Console, version: str) -> Upstream:
             found = [wheel.download(pin.package, version, like.python, like.platform, store.cache)]
     digest = wheel.sha256(found[0])
     tree = store.lookup(_wheel_ref(digest)) or _import_wheel(pin, store, found[0], digest)
-    return Upstream(tree, "wheel", label)
+    return Upstream(tree, "wheel", label, sha256=digest)
 
 
 def from_git(pin: Pin, store: Store, console: Console, location: str, ref: str) -> Upstream:
@@ -199,7 +201,7 @@ def from_archive(pin: Pin, store: Store, path: Path) -> Upstream:
                 wheel.verify(path, known)
         digest = wheel.sha256(path)
         tree = store.lookup(_wheel_ref(digest)) or _import_wheel(pin, store, path, digest)
-        return Upstream(tree, "wheel", f"wheel {path.name}")
+        return Upstream(tree, "wheel", f"wheel {path.name}", sha256=digest)
     with tempfile.TemporaryDirectory() as scratch:
         target = Path(scratch)
         try:

@@ -156,7 +156,10 @@ class _File:
         if settled := self.settled():
             verdict, cause = settled
             return [self.hunk(number, verdict, cause) for number in self.numbers()], None
-        if problem := chain.precondition(self.diff, self.listing):
+        problem = chain.precondition(self.diff, self.listing)
+        if self.diff.old is not None and self.diff.old not in self.listing:
+            problem = f"`{self.diff.old}` does not exist, and no file is like it"
+        if problem:
             found = [
                 self.hunk(number, Verdict.BLOCKED, "") if self.blockers[number] else
                 self.hunk(number, Verdict.CONFLICT, problem)
@@ -166,7 +169,7 @@ class _File:
         if not self.diff.hunks:
             if self.diff.old is None or self.diff.new is not None or self.listing[self.diff.old].blob == EMPTY_BLOB:
                 return [self.hunk(0, Verdict.CLEAN, "")], self.diff
-            return [self.hunk(0, Verdict.CONFLICT, f"{self.diff.old} is no longer empty")], None
+            return [self.hunk(0, Verdict.CONFLICT, f"`{self.diff.old}` is no longer empty")], None
         if self.diff.old is None:
             return [self.hunk(number, Verdict.CLEAN, "", 1) for number in self.numbers()], self.diff
         return self.judge_hunks()
@@ -181,19 +184,19 @@ class _File:
         if old is not None and old not in self.listing and old in self.renamed and self.renamed[old] != new:
             there = placement.split(self.store.file(self.tree, self.renamed[old]) or b"")
             matching = sum(place is not None for place in placement.fit(self.diff.hunks, there))
-            cause = f"{old} is renamed to {self.renamed[old]}"
+            cause = f"`{old}` is renamed to `{self.renamed[old]}`"
             return Verdict.CONFLICT, f"{cause}, where {matching} of {len(self.diff.hunks)} hunks match"
         if new is None and old not in self.listing and not any(self.blockers.values()):
-            return Verdict.UPSTREAM, f"{old} is gone upstream too"
+            return Verdict.UPSTREAM, f"`{old}` is gone upstream too"
         if old is None and there is not None:
             if there.blob == self.after_entry.blob:
-                return Verdict.UPSTREAM, f"{new} exists with the same bytes"
-            return Verdict.CONFLICT, f"{new} is new in the patch and exists with other bytes: nothing is overwritten"
+                return Verdict.UPSTREAM, f"`{new}` exists with the same bytes"
+            return Verdict.CONFLICT, f"`{new}` is new in the patch and exists with other bytes: nothing is overwritten"
         if self.diff.renamed and old not in self.listing and there is not None:
             same = there.blob == self.after_entry.blob
-            return (Verdict.UPSTREAM, f"{old} is renamed to {new} with the same bytes") if same else None
+            return (Verdict.UPSTREAM, f"`{old}` is renamed to `{new}` with the same bytes") if same else None
         if not self.diff.hunks and there is not None and self.diff.new_mode == there.mode != self.diff.old_mode:
-            return Verdict.UPSTREAM, f"{new} has mode {there.mode}"
+            return Verdict.UPSTREAM, f"`{new}` has mode {there.mode}"
         return None
 
     def hunk(self, number: int, verdict: Verdict, cause: str, place: int | None = None) -> HunkVerdict:
@@ -221,7 +224,7 @@ class _File:
             found = [self.hunk(n, Verdict.CLEAN, "", max(hunks[n - 1].old_start, 1)) for n in self.numbers()]
             return found, self.diff
         if self.python and symbols.parse(self.before) and not symbols.parse(content):
-            cause = f"{self.diff.old} is not Python that this interpreter reads: where a hunk lands cannot be judged"
+            cause = f"`{self.diff.old}` is not Python that this interpreter reads: where a hunk lands cannot be judged"
             return [self.hunk(number, Verdict.ERROR, cause) for number in self.numbers()], None
         landed = [(place, hunk) for place, hunk in zip(places, hunks, strict=True) if place is not None]
         result = placement.join(placement.splice(text, landed))
@@ -230,7 +233,7 @@ class _File:
         shift = 0
         for number, (hunk, place) in enumerate(zip(hunks, places, strict=True), 1):
             if place is None:
-                found.append(self.rejected(number, hunk, content, text))
+                found.append(self.rejected(number, hunk, content, text, lines))
                 continue
             found.append(self.landed(number, hunk, place, shift, content, text, result, lines))
             shift += hunk.new_count - hunk.old_count
@@ -256,7 +259,7 @@ class _File:
             pinned = self.pinned_positions(hunk)
             if there != pinned:
                 here, was = next((a, b) for a, b in zip(there, pinned, strict=True) if a != b)
-                cause = f"its lines are in {was} at the pin; at line {line} they would be in {here}"
+                cause = f"its lines are in `{was}` at the pin; at line {line} they would be in `{here}`"
                 return self.hunk(number, Verdict.MISPLACED, cause, line)
         if cause := self.doubt(hunk, place, text, lines):
             return self.hunk(number, Verdict.AMBIGUOUS, cause, line)
@@ -311,7 +314,7 @@ class _File:
 
     # A hunk whose lines do not match
 
-    def rejected(self, number: int, hunk: Hunk, content: bytes, text: list[bytes]) -> HunkVerdict:
+    def rejected(self, number: int, hunk: Hunk, content: bytes, text: list[bytes], lines: LineMap) -> HunkVerdict:
         forward = placement.places(hunk, text)
         base = placement.split(self.before)
         _old, new = placement.sides(hunk)
@@ -334,7 +337,7 @@ class _File:
         if reverse and len(reverse) > len(placement.find(new, base)):
             cause = f"its result stands at line {reverse[0] + 1}, in another function or block"
             return self.hunk(number, Verdict.CONFLICT, cause, reverse[0] + 1)
-        return self.fuzzy(number, hunk, content, text)
+        return self.fuzzy(number, hunk, content, text, lines)
 
     def stands_there(self, hunk: Hunk, content: bytes, place: int) -> bool:
         """Whether a hunk's result at a place is where the pin has it: same function, class and block."""
@@ -344,8 +347,8 @@ class _File:
         here = [symbols.position(self.after, hunk.new_start + n) for n in _new_indexes(hunk)]
         return there == here
 
-    def fuzzy(self, number: int, hunk: Hunk, content: bytes, text: list[bytes]) -> HunkVerdict:
-        differs = "; ".join(line.strip() for line in chain.explain(hunk, content))
+    def fuzzy(self, number: int, hunk: Hunk, content: bytes, text: list[bytes], lines: LineMap) -> HunkVerdict:
+        differs = self.difference(hunk, text, lines)
         for fuzz in range(1, placement.MOST_FUZZ + 1):
             found = placement.places(hunk, text, fuzz)
             if not found:
@@ -355,7 +358,7 @@ class _File:
             result = placement.join(placement.splice(text, [(place + cut, trimmed)]))
             if self.python and self.positions(hunk, content, place, result, place) != self.pinned_positions(hunk):
                 other = symbols.position(content, place + cut + 1)
-                cause = f"fuzz {fuzz} would put it at line {place + 1}, into {other}"
+                cause = f"fuzz {fuzz} would put it at line {place + 1}, into `{other}`; {differs}"
                 return self.hunk(number, Verdict.MISPLACED, cause, place + 1)
             copy = self.copied(hunk, text, placement.split(self.before))
             if copy is not None or len(found) > 1:
@@ -363,6 +366,27 @@ class _File:
                 return self.hunk(number, Verdict.CONFLICT, f"{why}; {differs}", place + 1)
             return self.hunk(number, Verdict.FUZZ, f"fits with fuzz {fuzz} at line {place + 1}; {differs}", place + 1)
         return self.hunk(number, Verdict.CONFLICT, differs)
+
+    @staticmethod
+    def difference(hunk: Hunk, text: list[bytes], lines: LineMap) -> str:
+        """What upstream did to the lines of a hunk: the first that is changed, or that others came to stand before."""
+        home, (old, _new) = hunk.old_start - 1, placement.sides(hunk)
+        there = [lines.forward.get(home + index) for index in range(len(old))]
+        if all(place is None for place in there):
+            return f"upstream has none of its lines, of which the first is {_quoted(next(filter(_tells, old), old[0]))}"
+        lost = next((n for n in range(len(old)) if there[n] is None and _tells(old[n])), None)
+        if lost is not None:
+            before = next((there[n] + 1 for n in range(lost - 1, -1, -1) if there[n] is not None), None)
+            place = before if before is not None else next(p for p in there[lost:] if p is not None) - 1
+            instead = text[place] if 0 <= place < len(text) else b""
+            if instead.strip() == old[lost].strip():
+                return f"at line {place + 1} upstream has other blanks in {_quoted(instead)}"
+            return f"at line {place + 1} the patch has {_quoted(old[lost])}, upstream {_quoted(instead)}"
+        known = [place for place in there if place is not None]
+        for one, other in zip(known, known[1:], strict=False):
+            if other > one + 1:
+                return f"at line {one + 2} upstream has {_quoted(text[one + 1])} between its lines"
+        return f"upstream changed empty lines or comments near line {known[0] + 1}"
 
     # Positions
 
@@ -389,6 +413,12 @@ def _tells(line: bytes) -> bool:
     """Whether a line is more than layout."""
     text = line.strip()
     return bool(text) and not text.startswith(b"#")
+
+
+def _quoted(line: bytes) -> str:
+    """A line of code in a sentence; Markdown leaves it alone."""
+    text = line.decode(errors="replace").split("\n")[0].strip().replace("`", "'")
+    return f"`{text}`" if text else "nothing"
 
 
 def _new_indexes(hunk: Hunk) -> list[int]:
