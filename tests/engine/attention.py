@@ -197,7 +197,7 @@ class StandInBackend:
         mean = torch.empty(len(rows.slot), 1, self.config.head_dim)
         mean = mean.to(rows.slot.device)
         ratio = self.config.compress_ratios[source]
-        for request, length in zip(self._slots_in_use, self._seq_lens):
+        for request, length in zip(self._slots_in_use, self._seq_lens, strict=True):
             ends = torch.arange(ratio - 1, int(length), ratio, device=rows.slot.device)
             latents = self._compressed[source][self.slots_of(request, ends)].double()
             total = torch.cat([latents.new_zeros(1, latents.shape[1]), latents.cumsum(0)])

@@ -16,7 +16,6 @@ from contextlib import contextmanager
 
 import torch
 import torch.nn.functional as F
-
 from sglang.test.kernels.mhc import hc_split_sinkhorn_torch
 
 _launches: list[tuple] = []
@@ -150,7 +149,7 @@ def _mix_reduce_sinkhorn(
 
 def _write_triplet(mixes, scale, base, pre, post, comb, hc, iters, eps) -> None:
     triplet = hc_split_sinkhorn_torch(mixes.unsqueeze(1), scale, base, hc, iters, eps)
-    for out, value in zip((pre, post, comb), triplet):
+    for out, value in zip((pre, post, comb), triplet, strict=True):
         out.copy_(value.squeeze(1))
 
 
@@ -252,6 +251,7 @@ def install() -> None:
     )
     from sglang.srt.layers.attention.dsv4 import dsv41_sparse
     from sglang.srt.layers.deep_gemm_wrapper import entrypoint
+    from sglang.srt.layers.moe import fused_moe_native
     from sglang.srt.layers.rotary_embedding import base
     from sglang.srt.models import deepseek_v4
 
@@ -279,6 +279,9 @@ def install() -> None:
     deepseek_v4._fused_wo_a_arch_supported = lambda: False
     deepseek_v4.fused_rope_inplace = _rope_inplace
     deepseek_v4.fused_q_norm_rope = _q_norm_rope
+
+    native = fused_moe_native.moe_forward_native
+    fused_moe_native.moe_forward_native = lambda layer, x, *rest: native(layer, x, *rest) if len(x) else x.clone()
 
     # The CUDA model asks for streams, which run in order on the CPU.
     torch.get_device_module = lambda device=None: torch.cpu

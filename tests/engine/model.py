@@ -12,10 +12,9 @@ import zlib
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 
-import torch
-
 import cpu_kernels
 import ranks
+import torch
 from attention import StandInBackend
 
 VOCAB = 512
@@ -368,8 +367,8 @@ def make_batch(spec: BatchSpec):
         ForwardMode,
     )
 
-    pieces, positions, histories = [], [], []
-    for request, prefix, length in zip(spec.slots, spec.prefix_lens, spec.lens):
+    pieces, positions, histories = [torch.empty(0, dtype=torch.int64)], [torch.empty(0, dtype=torch.int64)], []
+    for request, prefix, length in zip(spec.slots, spec.prefix_lens, spec.lens, strict=True):
         pieces.append(token_ids(spec.seed, request, prefix, length))
         positions.append(torch.arange(prefix, prefix + length))
         before = token_ids(spec.seed, request, max(0, prefix - 2), min(2, prefix))
@@ -378,9 +377,7 @@ def make_batch(spec: BatchSpec):
     if spec.images is not None:
         ids[slice(*spec.images)] = IMAGE_TOKEN
     position = torch.cat(positions)
-    slots = torch.tensor(spec.slots)
-    lens = torch.tensor(spec.lens)
-    prefix = torch.tensor(spec.prefix_lens)
+    slots, lens, prefix = (torch.tensor(v, dtype=torch.int64) for v in (spec.slots, spec.lens, spec.prefix_lens))
     place = dict(device=ranks.device())
     return ForwardBatch(
         forward_mode=ForwardMode[spec.kind.upper()],
@@ -499,9 +496,9 @@ def forward(
 
     model = build_model(spec)
     if backend is None:
-        ends = [p + n for p, n in zip(batch.prefix_lens, batch.lens)]
-        backend = new_backend(spec, max(batch.slots) + 1, max(ends))
-        for request, rows in zip(batch.slots, batch.prefix_lens):
+        ends = [p + n for p, n in zip(batch.prefix_lens, batch.lens, strict=True)]
+        backend = new_backend(spec, max(batch.slots, default=0) + 1, max(ends, default=1))
+        for request, rows in zip(batch.slots, batch.prefix_lens, strict=True):
             backend.fill_prefix(request, rows)
     model.dspark_layers_to_capture = None if batch.draft_layers is None else list(batch.draft_layers)
     if mode is not None and min_tokens is None:

@@ -23,11 +23,13 @@ import tempfile
 import time
 import traceback
 import warnings
+from collections.abc import Callable
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from multiprocessing.connection import Connection, wait
 from pathlib import Path
-from typing import Any, Callable
+from typing import Any
 from unittest.mock import patch
 
 import torch
@@ -253,7 +255,7 @@ def _serve(pipe, inherited, rank, world, backend, store, stack_file) -> None:
                 module, name, args = pickle.loads(pipe.recv_bytes())
             except EOFError:
                 os._exit(0)
-            _answer(pipe, lambda: _resolve(module, name)(rank, world, *args))
+            _answer(pipe, partial(_run, module, name, rank, world, args))
 
 
 def _answer(pipe, call) -> None:
@@ -267,11 +269,11 @@ def _answer(pipe, call) -> None:
         os._exit(1)
 
 
-def _resolve(module: str, name: str) -> Callable:
-    value = sys.modules.get(module) or importlib.import_module(module)
+def _run(module: str, name: str, rank: int, world: int, args: tuple) -> Any:
+    body = sys.modules.get(module) or importlib.import_module(module)
     for part in name.split("."):
-        value = getattr(value, part)
-    return value
+        body = getattr(body, part)
+    return body(rank, world, *args)
 
 
 def _init_groups(rank: int, world: int, backend: str, store: str) -> None:
