@@ -61,6 +61,6 @@ def diff(before: bytes, after: bytes) -> tuple[Hunk, ...]:
         old.write_bytes(before)
         new.write_bytes(after)
         output = programs.run(
-            ["diff", "--text", f"--unified={patchfile.CONTEXT}", "--label=a/x", "--label=b/x", str(old), str(new)]
+            ["diff", f"--unified={patchfile.CONTEXT}", "--label=a/x", "--label=b/x", str(old), str(new)]
         ).stdout
     return patchfile.parse("diff", output).files[0].hunks if output else ()

@@ -46,3 +46,13 @@ def test_settings_of_the_user_are_ignored(built, monkeypatch, tmp_path):
     built.ok()
     assert built.file("srt/dos.py").read_bytes() == UPSTREAM["srt/dos.py"]
     assert "no patch rewritten" in built.ok("--refresh")
+
+
+def test_a_broken_configuration_of_the_user_is_ignored(built, monkeypatch, tmp_path):
+    home = tmp_path / "home"
+    home.mkdir()
+    (home / ".gitconfig").write_text("[core\n")
+    monkeypatch.setenv("HOME", str(home))
+    monkeypatch.delenv("XDG_CONFIG_HOME", raising=False)
+    built.ok("--clean")
+    built.ok()

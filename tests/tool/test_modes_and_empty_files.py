@@ -60,6 +60,25 @@ def test_it_survives(fork, changes):
     assert fork.file("_version.py").read_bytes().endswith(b"more = 1\n")
 
 
+@pytest.mark.parametrize("between", [None, b""], ids=["gone", "empty"])
+def test_a_file_gone_or_empty_between_two_patches(fork, between):
+    """quilt's backups cannot tell an empty file from none; the tool knows which it was."""
+    first = fork.add_files("first.patch", {"other.py": between})
+    fork.add_files("second.patch", {"other.py": b"AGAIN = 1\n"})
+    fork.make()
+    before = first.read_bytes()
+    fork.file("other.py").write_bytes(b"AGAIN = 2\n")
+    assert "second.patch rewritten" in fork.ok("--refresh")
+    assert first.read_bytes() == before
+
+
+def test_a_rename_is_written_as_one(fork):
+    """Readers see what moved, not a file that goes and another that comes."""
+    text = fork.add_files("rename.patch", CHANGES["rename and edit"]).read_bytes()
+    assert b"rename from python/sglang/linear.py\nrename to python/sglang/srt/a.py\n" in text
+    assert text.count(b"\n+value") == text.count(b"\n-value") == 1
+
+
 def test_what_quilt_refresh_forgets_is_put_back(fork):
     """`quilt refresh` writes neither a mode nor an empty file; the tool reads the tree."""
     path = fork.add_files("first.patch", CHANGES["much at once"])

@@ -1,5 +1,8 @@
 """quilt is the human's tool: what it makes of the series is the tree, and editing with it works as people expect."""
 
+import os
+import shutil
+
 from conftest import HEADER
 
 from patchseries import build, programs
@@ -15,6 +18,22 @@ def test_quilt_alone_makes_the_same_tree(built, tmp_path):
     done = programs.run(["quilt", "push", "-a", "--fuzz=0"], tree, **programs.QUILT_ENVIRONMENT)
     assert done.returncode == 0
     assert scan(tree, skip=lambda path: path == ".pc") == built.store.listing(record.trees[-1])
+
+
+def test_a_quilt_that_makes_another_tree_is_found_out(built, tmp_path, monkeypatch):
+    """The tree in build/ is compared after the push, whatever quilt said of it."""
+    before = built.file("linear.py").read_bytes()
+    built.quilt("pop", "-a")
+    broken = tmp_path / "bin" / "quilt"
+    broken.parent.mkdir()
+    broken.write_text(f'#!/bin/sh\n{shutil.which("quilt")} "$@"\necho surprise >> python/sglang/linear.py\n')
+    broken.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{broken.parent}:{os.environ['PATH']}")
+    output = built.fails(2)
+    assert "quilt made another tree" in output and "changed  python/sglang/linear.py" in output
+    monkeypatch.undo()
+    built.ok()
+    assert built.file("linear.py").read_bytes() == before
 
 
 def test_every_patch_is_pushed(built):

@@ -2,12 +2,14 @@
 
 import shutil
 import tarfile
+import tempfile
 import zipfile
 
 import pytest
 from conftest import UPSTREAM, git, write_files, write_wheel
 
 from patchseries import pin, upstream, wheel
+from patchseries.console import Console
 
 EXTRA = {"docs/index.md": b"# Docs\n", "python/pyproject.toml": b"[project]\n", ".gitattributes": b"* text=auto\n"}
 
@@ -134,12 +136,16 @@ def test_a_git_server_that_cannot_be_reached_is_one_line(built):
     assert built.snapshot() == before
 
 
-def test_an_archive_cannot_write_outside(built, tmp_path):
+@pytest.mark.parametrize("name", ["../evil.txt", "/{outside}/evil.txt"])
+def test_an_archive_cannot_write_outside(built, tmp_path, monkeypatch, name):
+    unpacked = tmp_path / "unpacked"
+    unpacked.mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(unpacked))
     with tarfile.open(tmp_path / "evil.tar", "w") as archive:
-        info = tarfile.TarInfo("../evil.txt")
-        archive.addfile(info)
-    built.fails(3, "--source", str(tmp_path / "evil.tar"))
-    assert not (tmp_path / "evil.txt").exists()
+        archive.addfile(tarfile.TarInfo(name.format(outside=unpacked)))
+        archive.add(write_files(tmp_path / "sglang", UPSTREAM), "python/sglang")
+    built.run("--source", str(tmp_path / "evil.tar"))
+    assert list(tmp_path.rglob("evil.txt")) == []
 
 
 def test_pinned_wheels_must_have_the_same_sources(built, tmp_path):
@@ -154,8 +160,6 @@ def test_a_wheel_that_only_lost_modes_is_said_and_the_first_is_used(built):
     built.ok("--update-pin")
     status, output = built.run("--update-pin")
     assert status == 0
-    from patchseries.console import Console
-
     found = upstream.compare_wheels(pin.load(built.project.pin), built.store, Console())
     assert found[1] == 2
     assert "has other file modes" in built.ok("--update-pin")
