@@ -20,6 +20,7 @@ except ModuleNotFoundError as error:
     sys.exit(3)
 
 ROOT = Path(__file__).resolve().parent
+COMMANDS = ("status", "lint", "refresh", "update_pin", "doctor", "edit", "clean")
 
 
 def arguments() -> argparse.ArgumentParser:
@@ -55,11 +56,23 @@ def arguments() -> argparse.ArgumentParser:
     return parser
 
 
+def refuse_unused(options: argparse.Namespace) -> None:
+    """An option that a command would not look at is a mistake, not a wish."""
+    building = not any(getattr(options, name) for name in COMMANDS) and options.check is None
+    if (options.source or options.ref) and not (building or options.check is not None):
+        raise ToolError("--source and --ref are for building and --check: the other commands work on the pin")
+    if options.force and not building:
+        raise ToolError("--force is for building")
+    if options.form and options.check is None:
+        raise ToolError(f"--{options.form} is for --check")
+
+
 def default_cache() -> Path:
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache", "patchseries")
 
 
 def run(options: argparse.Namespace, console: Console, root: Path) -> None:
+    refuse_unused(options)
     project = build.Project(root)
     if options.clean:
         return build.clean(project, console)

@@ -70,8 +70,9 @@ def download(package: str, release: str, python: str, tag: str, cache: Path, exp
         done = programs.run(command)
         found = list(Path(scratch).glob("*.whl"))
         if done.returncode or not found:
-            errors = [line for line in done.stdout.decode(errors="replace").splitlines() if line.startswith("ERROR")]
-            reason = errors[-1].removeprefix("ERROR: ") if errors else "pip gave no reason"
+            lines = done.stdout.decode(errors="replace").splitlines() or ["pip gave no reason"]
+            errors = [line.removeprefix("ERROR: ") for line in lines if line.startswith("ERROR: ")]
+            reason = (errors or lines)[-1]
             raise ToolError(
                 f"{package} {release} for {python} could not be downloaded ({reason}): check the network and pip's "
                 "configuration, or pass the wheel with --source FILE"

@@ -1,5 +1,7 @@
 """`upstream.toml`: what is wrong with it is said by name, and writing it changes [products] alone."""
 
+import re
+
 import pytest
 
 
@@ -51,3 +53,10 @@ def test_wrong_arguments_are_usage(fork):
         status, output = fork.run(*arguments)
         assert status == 3 and "usage:" in output
     assert fork.run("--help")[0] == 0
+
+
+@pytest.mark.parametrize(
+    "arguments", [["--lint", "--source", "x"], ["--status", "--ref", "x"], ["--refresh", "--force"], ["--json"]]
+)
+def test_an_option_without_effect_is_refused(built, arguments):
+    assert re.search("is for|are for", built.fails(3, *arguments))
