@@ -47,4 +47,6 @@ class Moves:
 def _mentions(content: bytes, name: str) -> bool:
     """Whether a text can define a name at all: cheaper than to parse it."""
     *outer, last = name.encode().split(b".")
-    return all(b"class " + each in content for each in outer) and (b"def " + last in content or b"class " + last in content)
+    return all(b"class " + each in content for each in outer) and (
+        b"def " + last in content or b"class " + last in content
+    )

@@ -21,6 +21,7 @@ from patchseries.listing import EXECUTABLE, SYMLINK, Entry, Listing
 # The environment may say how to reach a server; it may not say which repository or configuration is meant.
 _NETWORK_VARIABLES = ("GIT_SSH", "GIT_SSL", "GIT_ASKPASS", "GIT_PROXY", "GIT_HTTP", "GIT_TERMINAL_PROMPT", "GIT_PYTHON")
 _NO_CONFIGURATION = {"GIT_CONFIG_GLOBAL": os.devnull, "GIT_CONFIG_NOSYSTEM": "1", "GIT_ATTR_NOSYSTEM": "1"}
+_NO_LAZY_FETCH = {"GIT_NO_LAZY_FETCH": "1"}  # a clone that is read must not grow
 
 _SETTINGS = ("-c", "core.autocrlf=false", "-c", f"core.attributesFile={os.devnull}", "-c", "core.quotePath=false")
 _NO_GIT = "git is not installed: install it (Debian: apt-get install git)"
@@ -55,7 +56,7 @@ class Repository:
         return cls(path)
 
     def _run(self, *command: str, stdin: bytes | Iterable[bytes] = b"", index: str | None = None) -> bytes:
-        environment = {**_NO_CONFIGURATION, "GIT_DIR": str(self.git_directory)}
+        environment = {**_NO_CONFIGURATION, **_NO_LAZY_FETCH, "GIT_DIR": str(self.git_directory)}
         if index:
             environment["GIT_INDEX_FILE"] = index
         with tempfile.TemporaryFile() as source:

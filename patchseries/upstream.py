@@ -246,6 +246,11 @@ def _git_files(pin: Pin, repository: Repository, commit: str) -> list[tuple[str,
         for path, entry in repository.listing(commit).items()
         if path.startswith(inside) and not _no_source(path) and entry.mode != SUBMODULE
     }
+    if missing := repository.missing_blobs(f"{commit}:{inside}") if chosen else []:
+        raise ToolError(
+            f"{repository.git_directory} is a partial clone that lacks {len(missing)} blobs of commit {commit[:12]}: "
+            "check that commit out there, which fetches them, or name the URL with --source"
+        )
     contents = repository.read(entry.blob for entry in chosen.values())
     return [(path, entry.mode, contents[entry.blob]) for path, entry in chosen.items()]
 
