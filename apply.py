@@ -20,7 +20,15 @@ except ModuleNotFoundError as error:
     sys.exit(3)
 
 ROOT = Path(__file__).resolve().parent
-COMMANDS = ("status", "lint", "refresh", "update_pin", "doctor", "edit", "clean")
+COMMANDS = {
+    "status": (status.status, "pin, series and build/ at a glance"),
+    "lint": (lint.lint, "check headers, form, style and order of the patches"),
+    "refresh": (refresh.refresh, "bring edits in build/ into the patches, canonically"),
+    "update-pin": (build.update_pin, "accept what the series produces, in upstream.toml"),
+    "doctor": (doctor.doctor, "is what this interpreter imports the patched tree?"),
+    "edit": (edit.edit, "a shell in build/ with quilt set up"),
+    "clean": (build.clean, "remove build/"),
+}
 
 
 def arguments() -> argparse.ArgumentParser:
@@ -37,13 +45,8 @@ def arguments() -> argparse.ArgumentParser:
         metavar="REF",
         help="does the series fit these upstreams? (releases, git refs, directories, archives; default: the pin)",
     )
-    commands.add_argument("--status", action="store_true", help="pin, series and build/ at a glance")
-    commands.add_argument("--lint", action="store_true", help="check headers, form, style and order of the patches")
-    commands.add_argument("--refresh", action="store_true", help="bring edits in build/ into the patches, canonically")
-    commands.add_argument("--update-pin", action="store_true", help="accept what the series produces, in upstream.toml")
-    commands.add_argument("--doctor", action="store_true", help="is what this interpreter imports the patched tree?")
-    commands.add_argument("--edit", action="store_true", help="a shell in build/ with quilt set up")
-    commands.add_argument("--clean", action="store_true", help="remove build/")
+    for name, (_function, what) in COMMANDS.items():
+        commands.add_argument(f"--{name}", dest="command", action="store_const", const=name, help=what)
     source = parser.add_argument_group("where upstream comes from (default: the pinned release wheel)")
     source.add_argument("--source", metavar="WHERE", help="git URL or clone, directory, wheel or archive")
     source.add_argument("--ref", help="commit, tag or branch of a git WHERE, or a release")
@@ -58,8 +61,8 @@ def arguments() -> argparse.ArgumentParser:
 
 def refuse_unused(options: argparse.Namespace) -> None:
     """An option that a command would not look at is a mistake, not a wish."""
-    building = not any(getattr(options, name) for name in COMMANDS) and options.check is None
-    if (options.source or options.ref) and not (building or options.check is not None):
+    building = options.command is None and options.check is None
+    if (options.source or options.ref) and options.command:
         raise ToolError("--source and --ref are for building and --check: the other commands work on the pin")
     if options.force and not building:
         raise ToolError("--force is for building")
@@ -73,25 +76,12 @@ def default_cache() -> Path:
 
 def run(options: argparse.Namespace, console: Console, root: Path) -> None:
     refuse_unused(options)
-    project = build.Project(root)
-    if options.clean:
-        return build.clean(project, console)
-    if options.edit:
-        return edit.edit(project, console)
-    store = Store(options.cache or default_cache())
+    project, store = build.Project(root), Store(options.cache or default_cache())
     if options.check is not None:
         base, reports = check.check(project, store, console, options.check or [options.ref], options.source)
         return report.publish(base, reports, console, options.form)
-    if options.status:
-        return status.status(project, store, console)
-    if options.lint:
-        return lint.lint(project, store, console)
-    if options.refresh:
-        return refresh.refresh(project, store, console)
-    if options.update_pin:
-        return build.update_pin(project, store, console)
-    if options.doctor:
-        return doctor.doctor(project, store, console)
+    if options.command:
+        return COMMANDS[options.command][0](project, store, console)
     return build.make(project, store, console, options.source, options.ref, options.force)
 
 

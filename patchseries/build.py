@@ -298,7 +298,7 @@ def _recover(project: Project) -> None:
             old.rename(project.build)
 
 
-def clean(project: Project, console: Console) -> None:
+def clean(project: Project, _store: Store, console: Console) -> None:
     """Remove `build/` if the tool made it."""
     with project.lock():
         for path in (project.build, project.root / ".build.new", project.root / ".build.old"):

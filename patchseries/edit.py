@@ -11,9 +11,10 @@ from patchseries import build, programs
 from patchseries.build import Project
 from patchseries.console import Console
 from patchseries.errors import ToolError
+from patchseries.store import Store
 
 
-def edit(project: Project, console: Console) -> None:
+def edit(project: Project, _store: Store, console: Console) -> None:
     """Start a shell in `build/` with quilt's environment; ToolError if there is no `build/` of the tool."""
     if build.read_record(project.build) is None:
         raise ToolError("there is no build/ to edit: run `apply.py`")
