@@ -5,6 +5,7 @@ Owns the way from a source (release wheel, git repository, directory, archive) t
 """
 
 import hashlib
+import os
 import re
 import tarfile
 import tempfile
@@ -182,12 +183,9 @@ def from_directory(pin: Pin, store: Store, path: Path, kind: str = "directory") 
 
     def files() -> Iterator[tuple[str, str, bytes]]:
         for name, entry in sorted(scan(root, skip=_no_source).items()):
-            content = (root / name).read_bytes() if entry.mode != SYMLINK else (root / name).readlink()
-            yield (
-                f"python/{pin.package}/{name}",
-                entry.mode,
-                content if isinstance(content, bytes) else bytes(content),
-            )
+            file = root / name
+            content = os.fsencode(os.readlink(file)) if entry.mode == SYMLINK else file.read_bytes()
+            yield f"python/{pin.package}/{name}", entry.mode, content
 
     tree = store.import_files(f"refs/upstream/{kind}/{hashlib.sha256(str(path).encode()).hexdigest()}", files())
     return Upstream(tree, kind, f"{kind} {path}")

@@ -42,3 +42,9 @@ def test_an_earlier_patch_is_no_reason_to_apply_a_later_one(built):
     output = built.fails(2)
     assert "edit-linear.patch" in output and "add-module.patch" not in output
     assert built.snapshot() == before
+
+
+def test_the_trees_text_is_shown_as_it_is(built):
+    """No terminal markup, no emoji is made of it."""
+    built.pin({**built.upstream, "linear.py": change(NUMBERS, (b"value_29 = 29\n", b"x = '[bold]:warning:[/]'\n"))})
+    assert "[bold]:warning:[/]" in built.fails(2)
