@@ -11,7 +11,7 @@ import sys
 from pathlib import Path
 
 try:
-    from patchseries import build, check, doctor, edit, lint, refresh, report, status
+    from patchseries import build, check, doctor, edit, lint, rebase, refresh, report, status
     from patchseries.console import Console
     from patchseries.errors import OK, USAGE, ToolError
     from patchseries.store import Store
@@ -27,6 +27,7 @@ COMMANDS = {
     "update-pin": (build.update_pin, "accept what the series produces, in upstream.toml"),
     "doctor": (doctor.doctor, "is what this interpreter imports the patched tree?"),
     "edit": (edit.edit, "a shell in build/ with quilt set up"),
+    "abort": (rebase.abort, "give a rebase up: patches, series and pin are as before it"),
     "clean": (build.clean, "remove build/"),
 }
 
@@ -45,6 +46,8 @@ def arguments() -> argparse.ArgumentParser:
         metavar="REF",
         help="does the series fit these upstreams? (releases, git refs, directories, archives; default: the pin)",
     )
+    commands.add_argument("--rebase", metavar="REF", help="move the series onto another upstream")
+    commands.add_argument("--continue", dest="proceed", action="store_true", help="go on with a rebase")
     for name, (_function, what) in COMMANDS.items():
         commands.add_argument(f"--{name}", dest="command", action="store_const", const=name, help=what)
     source = parser.add_argument_group("where upstream comes from (default: the pinned release wheel)")
@@ -53,6 +56,13 @@ def arguments() -> argparse.ArgumentParser:
     form = parser.add_argument_group("what --check prints (default: a table)").add_mutually_exclusive_group()
     for name, what in (("json", "facts, as in patchseries/report.schema.json"), ("markdown", "a report for an issue")):
         form.add_argument(f"--{name}", dest="form", action="store_const", const=name, help=what)
+    parser.add_argument(
+        "--accept",
+        action="append",
+        default=[],
+        metavar="PATCH",
+        help="for --rebase and --continue: this patch may say something else than before",
+    )
     parser.add_argument("--force", action="store_true", help="replace build/ even if it has edits that no patch has")
     parser.add_argument("--cache", type=Path, metavar="DIR", help="default: $XDG_CACHE_HOME/patchseries")
     parser.add_argument("--quiet", action="store_true", help="results and errors only")
@@ -61,9 +71,12 @@ def arguments() -> argparse.ArgumentParser:
 
 def refuse_unused(options: argparse.Namespace) -> None:
     """An option that a command would not look at is a mistake, not a wish."""
-    building = options.command is None and options.check is None
-    if (options.source or options.ref) and options.command:
-        raise ToolError("--source and --ref are for building and --check: the other commands work on the pin")
+    rebasing = options.rebase is not None or options.proceed
+    building = not (options.command or rebasing) and options.check is None
+    if (options.source or options.ref) and (options.command or options.proceed):
+        raise ToolError("--source and --ref are for building, --check and --rebase: the others work on the pin")
+    if options.accept and not rebasing:
+        raise ToolError("--accept is for --rebase and --continue")
     if options.force and not building:
         raise ToolError("--force is for building")
     if options.form and options.check is None:
@@ -80,6 +93,10 @@ def run(options: argparse.Namespace, console: Console, root: Path) -> None:
     if options.check is not None:
         base, reports = check.check(project, store, console, options.check or [options.ref], options.source)
         return report.publish(base, reports, console, options.form)
+    if options.rebase is not None:
+        return rebase.start(project, store, console, options.rebase, options.source, options.accept)
+    if options.proceed:
+        return rebase.proceed(project, store, console, options.accept)
     if options.command:
         return COMMANDS[options.command][0](project, store, console)
     return build.make(project, store, console, options.source, options.ref, options.force)

@@ -11,5 +11,10 @@ The modules are named for the data they own and depend one way:
     symbols              functions and classes of Python sources
     header, catalogue    what a patch says of itself, and PATCHES.md
     watches              the upstream symbols that a patch relies on
-    build, edit, refresh, lint, status, doctor      the commands
+    placement, ownership where the lines of a hunk stand, and which hunk made which line
+    verdict              whether a patch fits another tree, and is the same change there
+    moves, history       what upstream renamed and moved, and its commits
+    check, report        the verdict on a series, and its three forms
+    intent, retired      what a patch says before and after a rebase, and the patches that are gone
+    build, edit, refresh, lint, status, doctor, rebase      the other commands
 """

@@ -151,6 +151,11 @@ def judge(store: Store, base: Baseline, target: Upstream) -> Report:
     return Report("", target, tuple(found), tuple(_symbols(store, base, target, moves, upstreamed)), history.lack)
 
 
+def judge_symbols(store: Store, base: Baseline, target: Upstream) -> list[SymbolVerdict]:
+    """Every symbol behind the series, whether or not its patches fit."""
+    return _symbols(store, base, target, Moves(store, base.tree, target.tree), set())
+
+
 class _Causes:
     """Why a hunk does not fit: what upstream moved, and the commit that changed its lines."""
 

@@ -39,7 +39,12 @@ class History:
             return
         self.repository = Repository(target.repository)
         self.tip = target.commit
-        self.base = next(filter(None, map(self.repository.commit, (pin.tag, f"v{pin.release}", pin.release))), None)
+        self.base = next(
+            filter(
+                None, map(self.repository.commit, filter(None, (pin.commit, pin.tag, f"v{pin.release}", pin.release)))
+            ),
+            None,
+        )
         shallow = "the clone is shallow and " if self.repository.is_shallow() else ""
         if self.base is None:
             self.lack = f"{shallow or 'the clone '}does not have {pin.tag}"

@@ -5,10 +5,15 @@ Owns the file: reading it, checking it, and rewriting its `[products]` table. Ev
 
 import re
 import tomllib
+from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from patchseries.errors import ToolError
+
+if TYPE_CHECKING:
+    import tomlkit
 
 
 @dataclass(frozen=True)
@@ -41,12 +46,16 @@ class Products:
 
 @dataclass(frozen=True)
 class Pin:
-    """`upstream.toml`. `products` is None until `apply.py --update-pin` has run once."""
+    """`upstream.toml`. `products` is None until `apply.py --update-pin` has run once.
+
+    commit: pinned instead of wheels; then `release` is the last one before it, and `tag` how it was called.
+    """
 
     path: Path
     package: str
     release: str
     tag: str
+    commit: str | None
     git: str
     fork: str
     revision: int
@@ -85,8 +94,9 @@ def load(path: Path) -> Pin:
         )
         for entry in document.get("wheel", [])
     )
-    if not wheels:
-        raise ToolError(f"{path}: at least one [[wheel]] is needed")
+    commit = value(upstream, "commit", "[upstream]", pattern=r"[0-9a-f]{40}") if "commit" in upstream else None
+    if bool(wheels) == bool(commit):
+        raise ToolError(f"{path}: at least one [[wheel]] is needed, or else `commit` in [upstream]")
     products = None
     if table := document.get("products"):
         products = Products(
@@ -101,6 +111,7 @@ def load(path: Path) -> Pin:
         package=value(upstream, "package", "[upstream]"),
         release=value(upstream, "release", "[upstream]", pattern=r"\d+(\.\w+)+"),
         tag=value(upstream, "tag", "[upstream]"),
+        commit=commit,
         git=value(upstream, "git", "[upstream]"),
         fork=value(fork, "name", "[fork]", pattern=r"[a-z0-9]+"),
         revision=value(fork, "revision", "[fork]", int),
@@ -113,13 +124,46 @@ def write_products(pin: Pin, products: Products) -> bool:
     """Rewrite `[products]`, leaving every other byte of the file; returns whether anything changed."""
     if pin.products == products:
         return False
-    import tomlkit  # only here: reading a pin needs the standard library alone
+    import tomlkit
 
-    document = tomlkit.parse(pin.path.read_text(encoding="utf-8"))
+    document = _document(pin)
     table = document.setdefault("products", tomlkit.table())
     for key, digest in asdict(products).items():
         table[key] = digest
+    _write(pin, document)
+    return True
+
+
+def move(pin: Pin, release: str, tag: str, wheels: Iterable[Wheel], commit: str | None, git: str, revision: int) -> Pin:
+    """Rewrite what the pin is of, without `[products]`, leaving the comments of the file; returns the new pin."""
+    import tomlkit
+
+    document = _document(pin)
+    document.pop("products", None)
+    document.pop("wheel", None)
+    document["upstream"].update({"release": release, "tag": tag, "git": git})
+    document["upstream"].pop("commit", None)
+    if commit:
+        document["upstream"]["commit"] = commit
+    document["fork"]["revision"] = revision
+    tables = tomlkit.aot()
+    for wheel in wheels:
+        tables.append(tomlkit.item(asdict(wheel)))
+    if tables:
+        document["wheel"] = tables
+    _write(pin, document)
+    return load(pin.path)
+
+
+def _document(pin: Pin) -> "tomlkit.TOMLDocument":
+    import tomlkit  # only to write: reading a pin needs the standard library alone
+
+    return tomlkit.parse(pin.path.read_text(encoding="utf-8"))
+
+
+def _write(pin: Pin, document: "tomlkit.TOMLDocument") -> None:
+    import tomlkit
+
     scratch = pin.path.with_name(pin.path.name + ".new")
     scratch.write_text(tomlkit.dumps(document), encoding="utf-8")
     scratch.replace(pin.path)
-    return True

@@ -10,6 +10,7 @@ import subprocess
 import tempfile
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 
 os.environ.setdefault("GIT_PYTHON_REFRESH", "quiet")  # a missing git is reported where it is first needed
@@ -34,6 +35,9 @@ def _isolate() -> None:
             del os.environ[name]
 
 
+_IDENTITY = ("-c", "user.name=patchseries", "-c", "user.email=patchseries@localhost")
+
+
 class Repository:
     """A git repository that is read: its trees, and its blobs by id."""
 
@@ -55,7 +59,14 @@ class Repository:
             (path / "info").mkdir(exist_ok=True)
         return cls(path)
 
-    def _run(self, *command: str, stdin: bytes | Iterable[bytes] = b"", index: str | None = None) -> bytes:
+    def _run(
+        self,
+        *command: str,
+        stdin: bytes | Iterable[bytes] = b"",
+        index: str | None = None,
+        accepted: tuple[int, ...] = (0,),
+    ) -> bytes:
+        """Standard output of a git command. ToolError if its exit status is none of the accepted ones."""
         environment = {**_NO_CONFIGURATION, **_NO_LAZY_FETCH, "GIT_DIR": str(self.git_directory)}
         if index:
             environment["GIT_INDEX_FILE"] = index
@@ -64,18 +75,21 @@ class Repository:
                 source.write(chunk)
             source.seek(0)
             try:
-                return git.Git().execute(
+                status, output, errors = git.Git().execute(
                     ["git", *_SETTINGS, *command],
                     istream=source,
                     env=environment,
+                    with_extended_output=True,
+                    with_exceptions=False,
                     stdout_as_string=False,
                     strip_newline_in_stdout=False,
                 )
             except git.GitCommandNotFound:
                 raise ToolError(_NO_GIT) from None
-            except git.GitCommandError as error:
-                lines = str(error.stderr).strip().splitlines() or ["no message"]
-                raise ToolError(f"git {command[0]} failed in {self.git_directory}: {lines[-1].strip()}") from None
+        if status not in accepted:
+            lines = str(errors).strip().splitlines() or ["no message"]
+            raise ToolError(f"git {command[0]} failed in {self.git_directory}: {lines[-1].strip()}")
+        return output
 
     def lookup(self, ref: str) -> str | None:
         """Tree id of a ref or revision, None if the repository does not have it."""
@@ -181,6 +195,16 @@ class Repository:
             raise ToolError(f"git {command[0]} failed: {lines[-1]}") from None
 
 
+@dataclass(frozen=True)
+class Merge:
+    """A three-way merge of trees. conflicts: the paths that a person must resolve; in `tree` they have git's conflict
+    markers, with the lines of the base too. messages: what git says about them."""
+
+    tree: str
+    conflicts: tuple[str, ...] = ()
+    messages: tuple[str, ...] = ()
+
+
 class Store(Repository):
     """The local repository in which every upstream becomes a tree; the one place that the tool writes objects to."""
 
@@ -244,6 +268,43 @@ class Store(Repository):
             changed = {**self.listing(base), **changes}
             self._listings[tree] = {path: entry for path, entry in changed.items() if entry}
         return tree
+
+    def merge(self, base: str, ours: str, theirs: str, label: str) -> Merge:
+        """Merge what leads from `base` to `theirs` into `ours`, following renames. `label` names theirs in markers."""
+        names = {"base": base, "upstream": ours, label: theirs}
+        with self.lock():
+            commits: dict[str, str] = {}
+            for name, tree in names.items():
+                parent = ["-p", commits["base"]] if commits else []
+                commit = self._run(*_IDENTITY, "commit-tree", tree, *parent, "-m", name).decode().strip()
+                self._run("update-ref", f"refs/heads/{name}", commit)
+                commits[name] = commit
+            output = self._run("merge-tree", "--write-tree", "-z", "upstream", label, accepted=(0, 1))
+        tree, *fields = os.fsdecode(output).split("\0")
+        if "" not in fields:
+            return Merge(tree)
+        stages: dict[str, dict[str, Entry]] = {}
+        for field in fields[: fields.index("")]:
+            meta, path = field.split("\t", 1)
+            mode, blob, stage = meta.split(" ")
+            stages.setdefault(path, {})[stage] = Entry(mode, blob)
+        messages = [text.strip() for text in fields[fields.index("") + 1 :] if text.startswith("CONFLICT")]
+        messages = [text for text in messages if ": " in text]
+        changes = {path: self._with_base(found, label) for path, found in stages.items() if len(found) == 3}
+        return Merge(self.write_tree(tree, changes), tuple(sorted(stages)), tuple(messages))
+
+    def _with_base(self, stages: dict[str, Entry], label: str) -> Entry:
+        """A conflicting text with the lines of all three sides."""
+        contents = self.read(entry.blob for entry in stages.values())
+        with tempfile.TemporaryDirectory() as scratch:
+            files = [Path(scratch, name) for name in ("upstream", "base", "patch")]
+            for file, stage in zip(files, "213", strict=True):
+                file.write_bytes(contents[stages[stage].blob])
+            labels = [part for name in ("upstream", "the pin", label) for part in ("-L", name)]
+            merged = self._run("merge-file", "--diff3", "-p", *labels, *map(str, files), accepted=tuple(range(128)))
+            files[0].write_bytes(merged)
+            (blob,) = self.write_blobs(files[:1])
+        return Entry(stages["2"].mode, blob)
 
     def export(self, tree: str, directory: Path) -> None:
         """Write every file of a tree below `directory`, which exists."""

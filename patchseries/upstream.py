@@ -33,7 +33,7 @@ class Upstream:
     kind: `wheel`, `git`, `directory` or `archive`. label: for people, such as `wheel 0.5.23` or `v0.5.23 of URL`.
     commit: only git knows one; a wheel has no commit id.
     repository: the git directory that has the commit's history, for kind `git`.
-    sha256: of the wheel's file, for kind `wheel`.
+    file, sha256: the wheel's, for kind `wheel`. location: of the repository, for kind `git`.
     """
 
     tree: str
@@ -41,18 +41,22 @@ class Upstream:
     label: str
     commit: str | None = None
     repository: Path | None = None
+    file: Path | None = None
     sha256: str | None = None
+    location: str | None = None
 
     def describe(self) -> str:
         return f"{self.label} ({f'commit {self.commit}' if self.commit else 'no commit id'}, tree {self.tree[:12]})"
 
 
 def pinned(pin: Pin, store: Store, console: Console) -> Upstream:
-    """The pinned release wheel: imported before, in the cache, or downloaded.
+    """The pinned release wheel: imported before, in the cache, or downloaded. Or the pinned commit.
 
     The wheel for the running interpreter is preferred. Release wheels have been seen that lost exec bits; then the
     sources are those of the first wheel in the pin. ToolError if the contents differ.
     """
+    if pin.commit:
+        return from_git(pin, store, console, pin.git, pin.commit)
     reference = pin.wheels[0]
     chosen = wheel.matching(pin) or reference
     tree = _wheel_tree(pin, store, console, chosen)
@@ -68,6 +72,8 @@ def compare_wheels(pin: Pin, store: Store, console: Console) -> tuple[Upstream, 
 
     ToolError if the contents of their sources differ.
     """
+    if pin.commit:
+        return pinned(pin, store, console), 0
     reference = pin.wheels[0]
     chosen = [reference, *(each for each in cached_wheels(pin, store) if each != reference)]
     trees = {each.file: _wheel_tree(pin, store, console, each) for each in chosen}
@@ -139,7 +145,7 @@ def release(pin: Pin, store: Store, console: Console, version: str) -> Upstream:
     """The wheel of any release for the running interpreter, by version; only the pinned one has a sha256 to meet."""
     if version == pin.release:
         return pinned(pin, store, console)
-    like = wheel.matching(pin) or pin.wheels[0]
+    like = wheel.matching(pin) or next(iter(pin.wheels), None) or wheel.here()
     label = f"wheel {pin.package} {version} ({like.python})"
     found = list((store.cache / "wheels").glob(f"{pin.package}-{version}-{like.python}-*{like.platform}.whl"))
     if not found:
@@ -147,7 +153,29 @@ def release(pin: Pin, store: Store, console: Console, version: str) -> Upstream:
             found = [wheel.download(pin.package, version, like.python, like.platform, store.cache)]
     digest = wheel.sha256(found[0])
     tree = store.lookup(_wheel_ref(digest)) or _import_wheel(pin, store, found[0], digest)
-    return Upstream(tree, "wheel", label, sha256=digest)
+    return Upstream(tree, "wheel", label, file=found[0], sha256=digest)
+
+
+def wheels(pin: Pin, store: Store, console: Console, target: Upstream) -> list[Wheel]:
+    """The wheels of another release for every Python and platform that the pin has; `target` was imported from one.
+
+    All are kept in the cache. One that the index does not have is left out with a note.
+    """
+    first = wheel.describe(wheel.keep(target.file, store.cache))
+    found = [first]
+    for like in pin.wheels:
+        if (like.python, like.platform) == (first.python, first.platform):
+            continue
+        version = wheel.release_of(target.file)
+        present = list((store.cache / "wheels").glob(f"{pin.package}-{version}-{like.python}-*{like.platform}.whl"))
+        try:
+            with console.step(f"Fetching {pin.package} {version} for {like.python} on {like.platform}"):
+                file = present[0] if present else None
+                file = file or wheel.download(pin.package, version, like.python, like.platform, store.cache)
+            found.append(wheel.describe(file))
+        except ToolError as error:
+            console.note(f"not pinned: {error.message}")
+    return found
 
 
 def from_git(pin: Pin, store: Store, console: Console, location: str, ref: str) -> Upstream:
@@ -171,7 +199,7 @@ def from_git(pin: Pin, store: Store, console: Console, location: str, ref: str) 
             if not files:
                 raise ToolError(f"{ref} of {location} has no python/{pin.package}: not a {pin.package} repository")
             tree = store.import_files(name, files)
-    return Upstream(tree, "git", f"{ref} of {location}", commit, repository.git_directory)
+    return Upstream(tree, "git", f"{ref} of {location}", commit, repository.git_directory, location=location)
 
 
 def from_directory(pin: Pin, store: Store, path: Path, kind: str = "directory") -> Upstream:
@@ -199,7 +227,7 @@ def from_archive(pin: Pin, store: Store, path: Path) -> Upstream:
                 wheel.verify(path, known)
         digest = wheel.sha256(path)
         tree = store.lookup(_wheel_ref(digest)) or _import_wheel(pin, store, path, digest)
-        return Upstream(tree, "wheel", f"wheel {path.name}", sha256=digest)
+        return Upstream(tree, "wheel", f"wheel {path.name}", file=path, sha256=digest)
     with tempfile.TemporaryDirectory() as scratch:
         target = Path(scratch)
         try:

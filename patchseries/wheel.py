@@ -7,6 +7,7 @@ pip is configured.
 import hashlib
 import platform
 import re
+import shutil
 import sys
 import tempfile
 import zipfile
@@ -33,6 +34,36 @@ def matching(pin: Pin) -> Wheel | None:
         if wheel.python == python_tag() and wheel.platform.endswith("_" + platform.machine()):
             return wheel
     return None
+
+
+def here() -> Wheel:
+    """What a wheel for the running interpreter on this machine is called."""
+    return Wheel(python_tag(), f"manylinux_2_34_{platform.machine()}", "", "")
+
+
+def release_of(path: Path) -> str:
+    """The version in a wheel's file name; ToolError if it is not named as wheels are."""
+    parts = path.name.removesuffix(".whl").split("-")
+    if len(parts) not in (5, 6):
+        raise ToolError(f"{path.name} is not named as wheels are (package-version-python-abi-platform.whl): rename it")
+    return parts[1]
+
+
+def describe(path: Path) -> Wheel:
+    """A wheel's file as the pin names it."""
+    release_of(path)
+    python, _abi, tag = path.name.removesuffix(".whl").split("-")[-3:]
+    return Wheel(python, tag.split(".")[-1], path.name, sha256(path))
+
+
+def keep(path: Path, cache: Path) -> Path:
+    """A wheel's file in the cache, copied there if it lies elsewhere."""
+    place = cache / "wheels" / path.name
+    if path.resolve() != place.resolve():
+        place.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(dir=place.parent) as scratch:
+            Path(shutil.copy(path, scratch)).rename(place)
+    return place
 
 
 def sha256(path: Path) -> str:
