@@ -25,7 +25,8 @@ def engine() -> tuple[str, bool]:
     digest = series.touched_digest(found, patches)
     patched = digest == pinned.products.touched_after
     state = "the patched tree" if patched else "NOT the patched tree"
-    return f"{package}, {len(found)} touched files, sha256 {digest[:12]}: {state}", patched
+    shown = package.relative_to(ROOT) if package.is_relative_to(ROOT) else package
+    return f"{shown}, {len(found)} touched files, sha256 {digest[:12]}: {state}", patched
 
 
 def pytest_report_header() -> str:
