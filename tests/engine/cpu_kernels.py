@@ -23,7 +23,7 @@ _launches: list[tuple] = []
 # Modules that ask ``tensor.is_cuda`` before they dispatch to a kernel below.
 _GPU_DISPATCHERS = frozenset({"sglang.srt.models.deepseek_v4_mhc"})
 
-_gemm_by_rows = False
+_odd_gemm_rows: int | None = None
 
 
 def launches() -> list[tuple]:
@@ -55,15 +55,15 @@ class _Launch:
 
 
 @contextmanager
-def gemm_by_rows():
-    """A GEMM whose rounding depends on how many rows it has, as a library's does
-    when it picks its tactic by M."""
-    global _gemm_by_rows
-    _gemm_by_rows = True
+def odd_gemm(rows: int):
+    """A GEMM of exactly ``rows`` rows rounds otherwise, as a library's does when it picks its tactic by M. What ran is
+    in ``launches()`` as ("gemm", rows, columns)."""
+    global _odd_gemm_rows
+    _odd_gemm_rows = rows
     try:
         yield
     finally:
-        _gemm_by_rows = False
+        _odd_gemm_rows = None
 
 
 def linear(x: torch.Tensor, weight: torch.Tensor, bias=None) -> torch.Tensor:
@@ -72,9 +72,9 @@ def linear(x: torch.Tensor, weight: torch.Tensor, bias=None) -> torch.Tensor:
     y = torch.matmul(x.double(), weight.double().t())
     if bias is not None:
         y = y + bias.double()
-    if _gemm_by_rows:
-        rows = x.reshape(-1, x.shape[-1]).shape[0]
-        y = _variant(y, "gemm", rows)
+    rows = x.numel() // x.shape[-1]
+    if rows == _odd_gemm_rows:
+        y = _variant(y, "gemm", rows, weight.shape[0])
     return y.to(x.dtype)
 
 

@@ -88,6 +88,16 @@ class RanksFailed(AssertionError):
     """A body failed or hung; the message holds every rank's traceback."""
 
 
+def import_engine() -> None:
+    """Import the engine into this process; 20 s the first time."""
+    # Upstream's switch for CPU serving makes an import need its CPU kernels.
+    os.environ.pop("SGLANG_USE_CPU_ENGINE", None)
+    torch.set_num_threads(1)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        importlib.import_module("sglang.srt.models.deepseek_v4")
+
+
 @dataclass
 class _Worker:
     rank: int
@@ -108,11 +118,7 @@ class RankPool:
     """
 
     def __init__(self, world: int, backend: str = "gloo"):
-        # Upstream's switch for CPU serving makes an import need its CPU kernels.
-        os.environ.pop("SGLANG_USE_CPU_ENGINE", None)
-        torch.set_num_threads(1)
-        with warnings.catch_warnings(action="ignore"):
-            importlib.import_module("sglang.srt.models.deepseek_v4")
+        import_engine()
         self.world = world
         self._scratch = tempfile.TemporaryDirectory(prefix="ranks-")
         scratch = Path(self._scratch.name)
@@ -337,5 +343,5 @@ def server_args(world: int, device_type: str, **fields):
     # "dummy" is upstream's name for a server without a checkpoint to read.
     args = ServerArgs(model_path="dummy", device=device_type)
     args.resolve_once()
-    declare_resolution(args, "test ranks", tp_size=world, **fields)
+    declare_resolution(args, "test ranks", **{"tp_size": world} | fields)
     return args

@@ -1,4 +1,4 @@
-"""Promise: what a chunk ran before it does not change it: other sizes, other modes, the earlier chunks of its prompt."""
+"""Promise: nothing that ran before a chunk changes it: other sizes, other modes, its prompt's earlier chunks."""
 
 import pytest
 from agreement import WORLDS, digest

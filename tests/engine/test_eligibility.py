@@ -84,7 +84,6 @@ def test_mixed_and_idle_batches_run_stock(world, kind, lens):
 def plan_outlives(rank, world):
     """Whether a plan is left behind by a forward that ended, and by one that failed."""
     from sglang.srt.layers.prefill_sp import active
-    from sglang.srt.models import deepseek_v4
 
     forward(STANDARD, BatchSpec((270,)), "sharded")
     ended = active()
@@ -96,7 +95,6 @@ def plan_outlives(rank, world):
         failed = active()
     finally:
         layer.mlp = real
-    assert deepseek_v4 is not None
     after = forward(STANDARD, BatchSpec((270,)), "exact").tensors()
     off = forward(STANDARD, BatchSpec((270,)), "off").tensors()
     return ended, failed, all(torch.equal(after[name], off[name]) for name in off)
