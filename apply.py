@@ -11,7 +11,7 @@ import sys
 from pathlib import Path
 
 try:
-    from patchseries import build, check, doctor, edit, lint, rebase, refresh, report, status
+    from patchseries import bisect, build, check, doctor, edit, lint, rebase, refresh, report, status
     from patchseries.console import Console
     from patchseries.errors import OK, USAGE, ToolError
     from patchseries.store import Store
@@ -46,6 +46,7 @@ def arguments() -> argparse.ArgumentParser:
         metavar="REF",
         help="does the series fit these upstreams? (releases, git refs, directories, archives; default: the pin)",
     )
+    commands.add_argument("--bisect", metavar="REF", help="the first commit or release where each patch is not clean")
     commands.add_argument("--rebase", metavar="REF", help="move the series onto another upstream")
     commands.add_argument("--continue", dest="proceed", action="store_true", help="go on with a rebase")
     for name, (_function, what) in COMMANDS.items():
@@ -72,9 +73,12 @@ def arguments() -> argparse.ArgumentParser:
 def refuse_unused(options: argparse.Namespace) -> None:
     """An option that a command would not look at is a mistake, not a wish."""
     rebasing = options.rebase is not None or options.proceed
-    building = not (options.command or rebasing) and options.check is None
-    if (options.source or options.ref) and (options.command or options.proceed):
-        raise ToolError("--source and --ref are for building, --check and --rebase: the others work on the pin")
+    elsewhere = options.check is not None or options.bisect is not None
+    building = not (options.command or rebasing or elsewhere)
+    if options.source and (options.command or options.proceed):
+        raise ToolError("--source is for building, --check, --bisect and --rebase: the others work on the pin")
+    if options.ref and not building and options.check is None:
+        raise ToolError("--ref is for building and --check")
     if options.accept and not rebasing:
         raise ToolError("--accept is for --rebase and --continue")
     if options.force and not building:
@@ -93,6 +97,8 @@ def run(options: argparse.Namespace, console: Console, root: Path) -> None:
     if options.check is not None:
         base, reports = check.check(project, store, console, options.check or [options.ref], options.source)
         return report.publish(base, reports, console, options.form)
+    if options.bisect is not None:
+        return bisect.bisect(project, store, console, options.bisect, options.source)
     if options.rebase is not None:
         return rebase.start(project, store, console, options.rebase, options.source, options.accept)
     if options.proceed:

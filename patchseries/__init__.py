@@ -16,5 +16,5 @@ The modules are named for the data they own and depend one way:
     moves, history       what upstream renamed and moved, and its commits
     check, report        the verdict on a series, and its three forms
     intent, retired      what a patch says before and after a rebase, and the patches that are gone
-    build, edit, refresh, lint, status, doctor, rebase      the other commands
+    build, edit, refresh, lint, status, doctor, bisect, rebase      the other commands
 """

@@ -84,6 +84,16 @@ def fetch(pin: Pin, wheel: Wheel, cache: Path) -> Path:
     return download(pin.package, pin.release, wheel.python, wheel.platform, cache, wheel)
 
 
+def releases(package: str) -> list[str]:
+    """The versions that the package index has, newest first; ToolError if it cannot be asked."""
+    command = [sys.executable, "-m", "pip", "index", "versions", package, "--disable-pip-version-check"]
+    done = programs.run(command)
+    match = re.search(r"^Available versions: (.+)$", done.stdout.decode(errors="replace"), re.MULTILINE)
+    if done.returncode or not match:
+        raise ToolError(f"the package index does not tell the releases of {package}: check the network")
+    return match[1].split(", ")
+
+
 def download(package: str, release: str, python: str, tag: str, cache: Path, expected: Wheel | None = None) -> Path:
     """Download a release wheel with pip into the cache.
 
