@@ -38,7 +38,9 @@ def doctor(project: Project, store: Store, console: Console) -> None:
         if other != package:
             console.result(f"also at   {other} (shadowed)")
     problems = contents(have, wanted, before)
-    problems += [f"leftover  {path}" for path in sorted(have) if re.search(r"\.(orig|rej)$", path)]
+    problems += [
+        f"leftover  {path}" for path in sorted(have.keys() - wanted.keys()) if re.search(r"\.(orig|rej)$", path)
+    ]
     problems += [f"bytecode  {path}" for path in stale_bytecode(package, touched)]
     checked = f"{len(have)} files, {len(touched)} of them touched by {len(patches)} patches"
     if not have or not touched:

@@ -1,7 +1,7 @@
 """Already upstream is proven or not said; one member of a set does not decide for the others (accidents 5-7, 11)."""
 
 import pytest
-from conftest import change
+from forks import change
 from upstreams import ENGINE, add, directory, judged, only_hunk
 
 STOP = (b"        self.rows = []\n        return self.size\n", b"        self.rows = None\n        return self.size\n")

@@ -1,6 +1,6 @@
 """A series that applies cleanly and does not compile or lacks a name is found out, patch by patch (accident 20)."""
 
-from conftest import change
+from forks import change
 
 
 def test_a_patch_that_does_not_compile(built):

@@ -53,7 +53,7 @@ def test_over_commits(fork, tmp_path):
     assert found["new.patch"].split() == ["new.patch"]
     commit = git(clone, "log", "--format=%H", "--grep=^Count from one", "-1")
     assert commit[:12] in found["count.patch"]
-    assert "4 commits from the pin" in output, "those that touch nothing of the series are not looked at"
+    assert "5 commits from the pin" in output, "the four that touch what the series does, and the last one"
 
 
 def test_over_commits_back_in_time(fork, tmp_path):

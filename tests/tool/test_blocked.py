@@ -1,6 +1,6 @@
 """The check goes on past the first failure, and says what depends on it."""
 
-from conftest import NUMBERS, change
+from forks import NUMBERS, change
 from upstreams import add, directory, judged
 
 

@@ -2,7 +2,7 @@
 
 import json
 
-from conftest import NUMBERS, change
+from forks import NUMBERS, change
 
 from patchseries import build
 

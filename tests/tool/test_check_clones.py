@@ -3,7 +3,7 @@
 import shutil
 
 import pytest
-from conftest import change, git
+from forks import change, git
 from upstreams import ENGINE, add, check, history, judged
 
 STOP = (b"        self.rows = []\n        return self.size\n", b"        self.rows = None\n        return self.size\n")

@@ -1,6 +1,6 @@
 """A patch that no longer applies: file, hunk, and what the tree has there; build/ as it was."""
 
-from conftest import NUMBERS, change
+from forks import NUMBERS, change
 
 
 def test_the_file_the_hunk_and_the_line(built):

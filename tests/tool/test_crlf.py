@@ -1,6 +1,6 @@
 """CR bytes are content: none is lost, none is added (accident 9)."""
 
-from conftest import UPSTREAM, change
+from forks import UPSTREAM, change
 
 DOS = UPSTREAM["srt/dos.py"]
 

@@ -2,7 +2,7 @@
 
 import os
 
-from conftest import UPSTREAM, git
+from forks import UPSTREAM, git
 
 
 def test_the_tree_is_the_same_inside_another_repository(built, monkeypatch):

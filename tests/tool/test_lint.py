@@ -3,7 +3,7 @@
 import re
 
 import pytest
-from conftest import HEADER, NUMBERS, UPSTREAM, change
+from forks import HEADER, NUMBERS, UPSTREAM, change
 
 
 def lint(fork) -> str:

@@ -1,7 +1,7 @@
 """Exec bits, empty files, deletions and renames survive applying, quilt and refresh (accident 10)."""
 
 import pytest
-from conftest import NUMBERS, change
+from forks import NUMBERS, change
 
 from patchseries import build
 from patchseries.listing import EXECUTABLE, REGULAR

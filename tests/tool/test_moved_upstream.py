@@ -1,7 +1,7 @@
 """What upstream renamed, split or moved is named, and no question is asked (accident 12)."""
 
 import pytest
-from conftest import change
+from forks import change
 from upstreams import ENGINE, add, directory, judged, only_hunk
 
 STOP = (b"        self.rows = []\n        return self.size\n", b"        self.rows = None\n        return self.size\n")

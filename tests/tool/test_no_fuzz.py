@@ -2,7 +2,7 @@
 
 import shutil
 
-from conftest import NUMBERS, change
+from forks import NUMBERS, change
 
 from patchseries import programs
 

@@ -32,7 +32,7 @@ def test_refresh_and_status_say_how_much(built):
 
 
 def test_a_wheel_without_the_package_is_no_upstream(fork, tmp_path):
-    from conftest import write_wheel
+    from forks import write_wheel
 
     fork.add_change("edit.patch", other_py=b"def other():\n    return 2\n")
     path = write_wheel(tmp_path / "sglang-9-py3-none-any.whl", {})

@@ -3,7 +3,7 @@
 import os
 import shutil
 
-from conftest import HEADER
+from forks import HEADER
 
 from patchseries import build, programs
 from patchseries.listing import scan

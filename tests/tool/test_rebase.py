@@ -4,7 +4,7 @@ import os
 import re
 
 import pytest
-from conftest import NUMBERS, change, git, write_wheel
+from forks import NUMBERS, change, git, write_wheel
 from upstreams import ENGINE, add, history
 
 from patchseries import patchfile, rebase, wheel

@@ -2,7 +2,7 @@
 
 import re
 
-from conftest import NUMBERS, change
+from forks import NUMBERS, change
 
 NOISE = rb"(?m)^index |^Index: |^=====|^diff -|\t\d{4}-|^similarity|^@@ .* @@ ."
 

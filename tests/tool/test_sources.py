@@ -6,7 +6,7 @@ import tempfile
 import zipfile
 
 import pytest
-from conftest import UPSTREAM, git, write_files, write_wheel
+from forks import UPSTREAM, git, write_files, write_wheel
 
 from patchseries import pin, upstream, wheel
 from patchseries.console import Console

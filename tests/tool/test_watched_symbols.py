@@ -1,7 +1,7 @@
 """A series that applies cleanly over a changed meaning is not clean."""
 
 import pytest
-from conftest import change
+from forks import change
 from upstreams import ENGINE, add, check, directory, judged
 
 

@@ -1,7 +1,7 @@
 """A call into upstream that no header watches is found."""
 
 import pytest
-from conftest import change
+from forks import change
 from upstreams import add
 
 TOOLS = b"""\

@@ -1,7 +1,7 @@
 """A hunk fits only where it was meant: same function, class and block, and no doubt (accidents 1 and 5)."""
 
 import pytest
-from conftest import change
+from forks import change
 from upstreams import ENGINE, add, directory, only_hunk
 
 LONG = (

@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from conftest import UPSTREAM, write_files
+from forks import UPSTREAM, write_files
 
 REPOSITORY = Path(__file__).parents[2]
 

@@ -4,7 +4,7 @@ import json
 from pathlib import Path
 
 import jsonschema
-from conftest import HEADER, Files, Fork, entry, git, write_files
+from forks import HEADER, Files, Fork, entry, git, write_files
 
 from patchseries import report
 
