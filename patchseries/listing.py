@@ -5,10 +5,14 @@ Owns `Entry` and `Listing`. Needs nothing but the standard library, so it also r
 
 import hashlib
 import os
+import re
 import stat
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+
+NATIVE = re.compile(r"\.(so|pyd|dylib)$")
+"""Native modules: built per Python version and platform, hence never part of a git tree."""
 
 REGULAR, EXECUTABLE, SYMLINK, SUBMODULE = "100644", "100755", "120000", "160000"
 

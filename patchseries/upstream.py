@@ -19,7 +19,7 @@ import git
 from patchseries import wheel
 from patchseries.console import Console
 from patchseries.errors import ToolError
-from patchseries.listing import SUBMODULE, SYMLINK, Entry, scan
+from patchseries.listing import NATIVE, SUBMODULE, SYMLINK, Entry, scan
 from patchseries.pin import Pin, Wheel
 from patchseries.store import Repository, Store
 
@@ -258,7 +258,7 @@ def _import_wheel(pin: Pin, store: Store, file: Path, digest: str) -> str:
 
 
 def _no_source(path: str) -> bool:
-    return bool(wheel.NATIVE.search(path)) or path.endswith((".pyc", ".pyo")) or path.split("/")[-1] == ".git"
+    return bool(NATIVE.search(path)) or path.endswith((".pyc", ".pyo")) or path.split("/")[-1] == ".git"
 
 
 def _is_clone(path: Path) -> bool:

@@ -16,11 +16,8 @@ from pathlib import Path
 
 from patchseries import programs
 from patchseries.errors import ToolError
-from patchseries.listing import EXECUTABLE, REGULAR
+from patchseries.listing import EXECUTABLE, NATIVE, REGULAR
 from patchseries.pin import Pin, Wheel
-
-NATIVE = re.compile(r"\.(so|pyd|dylib)$")
-"""Native modules: built per Python version and platform, hence never part of a git tree."""
 
 
 def python_tag() -> str:

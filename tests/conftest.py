@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from patchseries import doctor, pin, series
+from patchseries import installation, pin, series
 from patchseries.errors import ToolError
 from patchseries.listing import read_entry
 
@@ -18,7 +18,7 @@ def engine() -> tuple[str, bool]:
     patches = series.load(ROOT / "series", ROOT / "patches")
     if pinned.products is None:
         return "upstream.toml has no [products]", False
-    package = doctor.locate(pinned.package)
+    package = installation.locate(pinned.package)
     prefix = f"python/{pinned.package}/"
     files = {path: package / path.removeprefix(prefix) for path in series.touched(patches)}
     found = {path: read_entry(file) for path, file in files.items() if file.is_file()}

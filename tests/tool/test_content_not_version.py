@@ -11,7 +11,7 @@ def test_the_right_version_over_the_wrong_content_is_found_out(built, tmp_path):
     (site / "sglang" / "_version.py").write_text("__version__ = version = '1.2.3+fork.1'\n")
     (site / "sglang" / "linear.py").write_bytes(built.upstream["linear.py"])
     status, output = doctor(built, site)
-    assert status == 1 and "unpatched linear.py" in output and "changed   _version.py" in output
+    assert status == 1 and "unpatched linear.py" in output
     assert "version   1.2.3+fork.1 in _version.py" in output
 
 
