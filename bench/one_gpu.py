@@ -10,7 +10,7 @@ import os
 import torch
 import torch.distributed
 
-STAGING_BYTES = 256 << 20
+STAGING_BYTES = 128 << 20
 ULP_FAULT = "BENCH_ULP_FAULT"
 """Set in a rank's environment, every reduce-scatter returns one row with each bf16 moved to its neighbour: a fault that
 the tests must see."""

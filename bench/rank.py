@@ -17,31 +17,22 @@ import numpy
 import torch
 
 from bench import weights
+from bench.checksum import checksum, row_bytes, row_checksums
+from bench.trace import note_forwards
 from bench.tree import describe
 
 COLLECTIVES = (
     *("all_reduce", "all_gather_into_tensor", "all_gather"),
     *("reduce_scatter_tensor", "reduce_scatter_along_dim"),
 )
-CACHE_BYTES = 1 << 20
+CACHE_BYTES = 1 << 14
 """A tensor of the KV pool at least this large holds pages or compressor state; smaller ones are tables."""
+COMPARED_BYTES = 1 << 27
 
 
 def prompt(seed: int, tokens: int) -> list[int]:
     """Random token ids, never a repeated filler: repeated ids make repeated rows, and kernels faster than they are."""
     return numpy.random.default_rng(seed).integers(10, 8000, tokens).tolist()
-
-
-def checksum(t: torch.Tensor) -> int:
-    """64 bits over every byte and its place: the sum of (odd multiplier of the place) * word, modulo 2 ** 64."""
-    raw = t.detach().contiguous().view(-1).view(torch.uint8)
-    raw = torch.nn.functional.pad(raw, (0, -raw.numel() % 8)).view(torch.int64)
-    total = 0
-    for start in range(0, raw.numel(), 1 << 26):
-        words = raw[start : start + (1 << 26)]
-        place = torch.arange(start, start + words.numel(), device=t.device) * -7046029254386353131
-        total += int((words * (place | 1)).sum())
-    return total % (1 << 64)
 
 
 def cache_buffers(pool) -> dict[str, torch.Tensor]:
@@ -52,7 +43,8 @@ def cache_buffers(pool) -> dict[str, torch.Tensor]:
         if isinstance(value, torch.Tensor):
             key = (value.data_ptr(), value.numel())
             floating = value.is_floating_point() or value.dtype in (torch.uint8, torch.int8)
-            if value.is_cuda and floating and value.numel() * value.element_size() >= CACHE_BYTES and key not in seen:
+            large = value.numel() * value.element_size() >= CACHE_BYTES
+            if value.is_cuda and value.is_contiguous() and floating and large and key not in seen:
                 seen.add(key)
                 found[path] = value
         elif depth < 6:
@@ -69,6 +61,14 @@ def cache_buffers(pool) -> dict[str, torch.Tensor]:
 
     visit(pool, "kv", 0)
     return found
+
+
+def blank_row(t: torch.Tensor) -> torch.Tensor:
+    """The row [1, bytes] that every row of a KV buffer starts with: its own first one where all rows are alike, as in
+    zeroed pages and in V4.1's pair state (values 0, scores -inf), and zeros for memory that nobody has initialized."""
+    raw = row_bytes(t)
+    alike = all(bool((piece == raw[:1]).all()) for piece in raw.split(max(1, COMPARED_BYTES // raw.shape[1])))
+    return raw[:1].clone() if alike else torch.zeros_like(raw[:1])
 
 
 class Rank:
@@ -105,7 +105,10 @@ class Rank:
 
         one_batch.TreeCacheNamespace = TreeCache
         self.caches = cache_buffers(self.model_runner.token_to_kv_pool)
-        self.pristine = {path: t.clone() for path, t in self.caches.items() if t.is_floating_point()}
+        self.blank_rows = {path: blank_row(t) for path, t in self.caches.items()}
+        self.reset()
+        self.blank_sums = {path: row_checksums(t) for path, t in self.caches.items()}
+        self.notes = []
 
     # --- what runs here ---------------------------------------------------------------------------------------------
 
@@ -122,12 +125,13 @@ class Rank:
     # --- correctness ------------------------------------------------------------------------------------------------
 
     def reset(self) -> None:
-        """Forget every request and bring the KV pool to one known content."""
+        """Forget every request and bring the KV pool to one content, the same in every process."""
         self.runner.clear()
         self.requests.clear()
         self.shared.clear()
         for path, t in self.caches.items():
-            t.copy_(self.pristine[path]) if path in self.pristine else t.zero_()
+            row_bytes(t).copy_(self.blank_rows[path].expand_as(row_bytes(t)))
+        torch.cuda.empty_cache()
 
     @torch.no_grad
     def extend(self, chunk: list[dict]) -> numpy.ndarray:
@@ -168,19 +172,32 @@ class Rank:
             out.append(logits.float().cpu().numpy())
         return out
 
-    def cache(self) -> dict[str, tuple[int, int]]:
-        """Per KV buffer: its checksum, and how many bytes are not zero (or not what they were)."""
-        return {
-            path: (
-                checksum(t),
-                int(
-                    (
-                        t.view(torch.uint8) != (self.pristine[path].view(torch.uint8) if path in self.pristine else 0)
-                    ).sum()
-                ),
-            )
-            for path, t in self.caches.items()
-        }
+    def cache(self) -> dict[str, tuple[numpy.ndarray, int]]:
+        """Per KV buffer: the checksum of every page but the first, and how many of those pages were written.
+
+        The first page (of per-request state: the first row) belongs to no request: what has no destination is written
+        there, in no particular order.
+        """
+        out = {}
+        for path, t in self.caches.items():
+            sums = row_checksums(t)[1:]
+            out[path] = sums.cpu().numpy(), int((sums != self.blank_sums[path][1:]).sum())
+        return out
+
+    def weights(self) -> dict[str, int]:
+        """The checksum of every parameter and buffer of the model."""
+        model = self.model_runner.model
+        return {name: checksum(t) for name, t in (*model.named_parameters(), *model.named_buffers()) if t.numel()}
+
+    def trace(self) -> None:
+        """From now on, note what every forward computes (`noted` returns it)."""
+        note_forwards(self.model_runner.model.model, self.notes)
+
+    def noted(self) -> list[tuple[str, numpy.ndarray | None]]:
+        """What `trace` noted since the last call, in order: (place, checksum of every row, None for no rows)."""
+        notes = [(site, None if sums is None else sums.cpu().numpy()) for site, sums in self.notes]
+        self.notes.clear()
+        return notes
 
     # --- measurements -----------------------------------------------------------------------------------------------
 

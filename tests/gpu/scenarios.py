@@ -1,12 +1,33 @@
 """What is asked of the engine, on every arm alike, and how two arms' answers are compared."""
 
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from typing import NamedTuple
+
 import numpy
 
 from bench import model
-from bench.engine import BF16_EXPERTS, Arm
+from bench.engine import BF16_EXPERTS, Arm, ArmFailed
+from bench.one_gpu import ULP_FAULT
+from bench.trace import Noted, first_difference
 
 MODES = ("off", "transport", "exact", "sharded")
-CHUNK = ("--chunked-prefill-size", "16384", "--max-total-tokens", "65536")
+DECODE_STEPS = 32
+
+
+class Setup(NamedTuple):
+    """One arm: the mode it runs in, and its environment."""
+
+    mode: str
+    environment: dict[str, str] = {}
+
+
+SETUPS = {
+    **{mode: Setup(mode) for mode in MODES},
+    "ordered": Setup("sharded", {"SGLANG_PREFILL_SP_ORDERED_REDUCE": "1"}),
+    "gathered": Setup("sharded", {"SGLANG_PREFILL_SP_PROJECT_FIRST": "0"}),
+    "fault": Setup("sharded", {ULP_FAULT: "1"}),
+}
 
 
 def request(name, seed, tokens, end=None, **prefix):
@@ -40,67 +61,131 @@ def prefix_hit(arm):
 
 def prefill_then_decode(arm):
     first = arm.call("extend", UNEVEN)
-    return [first, *zip(*arm.call("decode", 32), strict=True)]
+    return [first, *zip(*arm.call("decode", DECODE_STEPS), strict=True)]
 
 
 SCENARIOS = {f.__name__: f for f in (uneven_batch, long_prompt_in_chunks, prefix_hit, prefill_then_decode)}
 SCENARIOS |= {f"{rows}_rows": (lambda arm, rows=rows: one_prompt(arm, rows)) for rows in (2047, 2048, 2049, 4096, 8191)}
 
 
+class Outcome(NamedTuple):
+    """Logits by step and rank, and by rank the checksums of the KV cache and of the rows on the way."""
+
+    steps: list
+    caches: list[dict]
+    noted: Noted
+
+
 class Engines:
-    """The arms of one size, loaded side by side, and what each scenario gave on each."""
+    """The arms of one size: each is loaded, runs every scenario twice from an empty cache, and is closed.
 
-    def __init__(self, folder, world, modes=MODES, arguments=BF16_EXPERTS, environment=None, one_gpu=False, **widths):
-        where = model.write(folder / "model", **widths)
-        self.arms, self.results = {}, {}
+    The first run of a size is checked and gathers attention's input whole; the second takes the paths that the first
+    one's checks allow. An arm that fails fails the tests that ask for it, and no other.
+
+    Args:
+        names: Keys of `SETUPS`.
+        scenarios: Keys of `SCENARIOS`, in the order in which they run.
+        at_once: How many arms are loaded at one time.
+        questions: By name, what else to ask of each arm: called with it after it was loaded.
+        widths: Of the model (`model.write`).
+    """
+
+    def __init__(
+        self,
+        folder,
+        world,
+        names=MODES,
+        scenarios=tuple(SCENARIOS),
+        *,
+        size=("--chunked-prefill-size", "16384", "--max-total-tokens", "65536"),
+        arguments=BF16_EXPERTS,
+        environment=None,
+        at_once=None,
+        one_gpu=False,
+        questions=None,
+        **widths,
+    ):
+        self.folder, self.world, self.one_gpu = folder, world, one_gpu
+        self.where = model.write(folder / "model", **widths)
+        self.arguments, self.environment = (*arguments, *size), environment or {}
+        self.scenarios, self.questions = scenarios, questions or {}
+        self.said, self.weights, self.answers, self.outcomes, self.failures = {}, {}, {}, {}, {}
+        # Loading overlaps. NCCL's kernels of two arms would wait for each other on the GPUs; IPC's do not.
+        self.turn = threading.Semaphore(len(names) if one_gpu else 1)
+        with ThreadPoolExecutor(at_once or len(names)) as pool:
+            list(pool.map(self.run_all, names))
+
+    def run_all(self, name):
+        setup = SETUPS[name]
+        sp = () if setup.mode == "off" else ("--prefill-sp-mode", setup.mode)
         try:
-            for mode in modes:
-                sp = () if mode == "off" else ("--prefill-sp-mode", mode)
-                self.arms[mode] = Arm(
-                    mode,
-                    where,
-                    world,
-                    (*arguments, *CHUNK, *sp),
-                    environment=environment,
-                    logs=folder / "logs",
-                    one_gpu=one_gpu,
-                )
-            self.said = {mode: arm.wait() for mode, arm in self.arms.items()}
-        except BaseException:
-            self.close()
-            raise
+            with Arm(
+                name,
+                self.where,
+                self.world,
+                (*self.arguments, *sp),
+                environment=self.environment | setup.environment,
+                logs=self.folder / "logs",
+                one_gpu=self.one_gpu,
+            ) as arm:
+                self.said[name] = arm.wait()
+                with self.turn:
+                    self.weights[name] = arm.call("weights")
+                    self.answers[name] = {question: ask(arm) for question, ask in self.questions.items()}
+                    arm.call("trace")
+                    for scenario in self.scenarios:
+                        self.outcomes[name, scenario] = [self.run(arm, scenario) for _ in range(2)]
+        except ArmFailed as failure:
+            self.failures[name] = failure
 
-    def run(self, mode, scenario):
-        """(logits per step and rank, KV checksums per rank)"""
-        if (mode, scenario) not in self.results:
-            self.results[mode, scenario] = self.run_again(mode, scenario)
-        return self.results[mode, scenario]
-
-    def run_again(self, mode, scenario):
-        arm = self.arms[mode]
+    def run(self, arm, scenario):
         arm.call("reset")
-        return SCENARIOS[scenario](arm), arm.call("cache")
+        arm.call("noted")
+        return Outcome(SCENARIOS[scenario](arm), arm.call("cache"), arm.call("noted"))
 
-    def close(self):
-        for arm in self.arms.values():
-            arm.close()
+    def of(self, name, scenario) -> list[Outcome]:
+        """The outcomes of the first and the second run."""
+        if (name, scenario) not in self.outcomes:
+            raise self.failures[name]
+        return self.outcomes[name, scenario]
 
 
-def assert_same(one, other):
-    """Logits of every step and every KV buffer, on every rank, bit for bit."""
-    (steps, caches), (other_steps, other_caches) = one, other
-    assert len(steps) == len(other_steps) > 0
-    for step, (a, b) in enumerate(zip(steps, other_steps, strict=True)):
+def bits(x):
+    return numpy.asarray(x).view(numpy.uint32)
+
+
+def differences(one: Outcome, other: Outcome) -> list[str]:
+    """Logits of every step and every KV page, on every rank, bit for bit; empty if all are equal."""
+    found = []
+    assert len(one.steps) == len(other.steps) > 0
+    for step, (a, b) in enumerate(zip(one.steps, other.steps, strict=True)):
         for rank, (x, y) in enumerate(zip(a, b, strict=True)):
-            x, y = numpy.asarray(x), numpy.asarray(y)
             assert numpy.isfinite(x).all() and numpy.abs(x).max() > 1e-3, "degenerate logits compare equal for nothing"
-            moved = int((x.view(numpy.uint32) != y.view(numpy.uint32)).sum())
-            assert not moved, (
-                f"step {step} rank {rank}: {moved} of {x.size} logits differ, by up to {numpy.abs(x - y).max():.2e}"
-            )
-    for rank, (a, b) in enumerate(zip(caches, other_caches, strict=True)):
-        written = [path for path, (_, n) in a.items() if n]
-        assert written, "no KV byte was written: the comparison of the cache would be vacuous"
+            if moved := int((bits(x) != bits(y)).sum()):
+                largest = numpy.abs(numpy.asarray(x) - numpy.asarray(y)).max()
+                found.append(f"step {step} rank {rank}: {moved} of {x.size} logits differ, by up to {largest:.2e}")
+    for rank, (a, b) in enumerate(zip(one.caches, other.caches, strict=True)):
+        assert any(written for _, written in a.values()), "no KV page was written: comparing the cache shows nothing"
         assert a.keys() == b.keys()
-        differing = [path for path in a if a[path] != b[path]]
-        assert not differing, f"rank {rank}: KV buffers differ: {differing}"
+        for path in a:
+            if len(pages := numpy.flatnonzero(a[path][0] != b[path][0])):
+                found.append(f"rank {rank}: {len(pages)} pages of {path} differ, first page {pages[0] + 1}")
+    return found
+
+
+def assert_same(one: Outcome, other: Outcome):
+    found = differences(one, other)
+    if found:
+        more = f"\n... and {len(found) - 12} more" if len(found) > 12 else ""
+        where = first_difference(one.noted, other.noted)
+        raise AssertionError("the runs differ; first in: " + where + "\n" + "\n".join(found[:12]) + more)
+
+
+def assert_same_weights(engines, name, other):
+    for one in (name, other):
+        if one not in engines.weights:
+            raise engines.failures[one]
+    for rank, (a, b) in enumerate(zip(engines.weights[name], engines.weights[other], strict=True)):
+        assert a.keys() == b.keys()
+        assert len(a) > 50, "the model has no weights"
+        assert not [weight for weight in a if a[weight] != b[weight]], f"rank {rank}: the arms' weights differ"
