@@ -5,7 +5,7 @@ import torch
 from model import ModelSpec, build_model, configured, machine
 from ranks import device, run_ranks
 
-SPEC = ModelSpec()
+SPEC = ModelSpec(mode=None)
 
 
 def block(rank):
