@@ -11,7 +11,7 @@ import sys
 from pathlib import Path
 
 try:
-    from patchseries import bisect, build, check, doctor, edit, lint, rebase, refresh, report, status
+    from patchseries import bisect, build, check, dist, doctor, edit, image, lint, rebase, refresh, report, status
     from patchseries.console import Console
     from patchseries.errors import OK, USAGE, ToolError
     from patchseries.store import Store
@@ -26,6 +26,7 @@ COMMANDS = {
     "refresh": (refresh.refresh, "bring edits in build/ into the patches, canonically"),
     "update-pin": (build.update_pin, "accept what the series produces, in upstream.toml"),
     "doctor": (doctor.doctor, "is what this interpreter imports the patched tree?"),
+    "overlay": (dist.write_overlay, "dist/*.pyz: the changed files, to lay over an installed package"),
     "edit": (edit.edit, "a shell in build/ with quilt set up"),
     "abort": (rebase.abort, "give a rebase up: patches, series and pin are as before it"),
     "clean": (build.clean, "remove build/"),
@@ -49,6 +50,10 @@ def arguments() -> argparse.ArgumentParser:
     commands.add_argument("--bisect", metavar="REF", help="the first commit or release where each patch is not clean")
     commands.add_argument("--rebase", metavar="REF", help="move the series onto another upstream")
     commands.add_argument("--continue", dest="proceed", action="store_true", help="go on with a rebase")
+    commands.add_argument("--image", nargs=2, metavar=("BASE", "TAG"), help="the patched image TAG over the image BASE")
+    commands.add_argument(
+        "--wheel", nargs="*", metavar="PART", help="dist/*.whl: for this interpreter, for wheels named so, or for `all`"
+    )
     for name, (_function, what) in COMMANDS.items():
         commands.add_argument(f"--{name}", dest="command", action="store_const", const=name, help=what)
     source = parser.add_argument_group("where upstream comes from (default: the pinned release wheel)")
@@ -64,6 +69,9 @@ def arguments() -> argparse.ArgumentParser:
         metavar="PATCH",
         help="for --rebase and --continue: this patch may say something else than before",
     )
+    images = parser.add_argument_group("for --image")
+    images.add_argument("--engine", metavar="NAME", help="docker, podman or buildah (default: which can build)")
+    images.add_argument("--accept-base", action="store_true", help="BASE may have other files that no patch touches")
     parser.add_argument("--force", action="store_true", help="replace build/ even if it has edits that no patch has")
     parser.add_argument("--cache", type=Path, metavar="DIR", help="default: $XDG_CACHE_HOME/patchseries")
     parser.add_argument("--quiet", action="store_true", help="results and errors only")
@@ -74,8 +82,9 @@ def refuse_unused(options: argparse.Namespace) -> None:
     """An option that a command would not look at is a mistake, not a wish."""
     rebasing = options.rebase is not None or options.proceed
     elsewhere = options.check is not None or options.bisect is not None
-    building = not (options.command or rebasing or elsewhere)
-    if options.source and (options.command or options.proceed):
+    delivering = options.image is not None or options.wheel is not None
+    building = not (options.command or rebasing or elsewhere or delivering)
+    if options.source and (options.command or options.proceed or delivering):
         raise ToolError("--source is for building, --check, --bisect and --rebase: the others work on the pin")
     if options.ref and not building and options.check is None:
         raise ToolError("--ref is for building and --check")
@@ -83,6 +92,8 @@ def refuse_unused(options: argparse.Namespace) -> None:
         raise ToolError("--accept is for --rebase and --continue")
     if options.force and not building:
         raise ToolError("--force is for building")
+    if (options.engine or options.accept_base) and not options.image:
+        raise ToolError("--engine and --accept-base are for --image")
     if options.form and options.check is None:
         raise ToolError(f"--{options.form} is for --check")
 
@@ -103,6 +114,10 @@ def run(options: argparse.Namespace, console: Console, root: Path) -> None:
         return rebase.start(project, store, console, options.rebase, options.source, options.accept)
     if options.proceed:
         return rebase.proceed(project, store, console, options.accept)
+    if options.image:
+        return image.build(project, store, console, *options.image, options.engine, options.accept_base)
+    if options.wheel is not None:
+        return dist.write_wheels(project, store, console, options.wheel)
     if options.command:
         return COMMANDS[options.command][0](project, store, console)
     return build.make(project, store, console, options.source, options.ref, options.force)
