@@ -54,13 +54,13 @@ def interpolate(points: dict[int, float], rows: float) -> float:
     return points[known[-1]] * rows / known[-1]
 
 
-def row_local(kernels, shape: Shape, rows: float, sharded_over: int) -> float:
-    """Milliseconds of all per-row work of a chunk, on rows / sharded_over rows where sequence parallelism shards it."""
-    own = rows / sharded_over
-    total = sum(shape.layers * n * interpolate(kernels[op], own) for op, n in PER_LAYER.items())
-    total += sum(shape.engrams * n * interpolate(kernels[op], own) for op, n in PER_ENGRAM.items())
-    total += shape.project_first * interpolate(kernels["wqkv_a"], own)
-    return total + (shape.layers - shape.project_first) * interpolate(kernels["wqkv_a"], rows)
+def row_local(kernels, shape: Shape, rows: float, world: int) -> float:
+    """Milliseconds of all per-row work of a chunk of `rows` on one of `world` ranks that share them."""
+    own = kernels[world]
+    total = sum(shape.layers * n * interpolate(own[op], rows) for op, n in PER_LAYER.items())
+    total += sum(shape.engrams * n * interpolate(own[op], rows) for op, n in PER_ENGRAM.items())
+    total += shape.project_first * interpolate(own["wqkv_a"], rows)
+    return total + (shape.layers - shape.project_first) * interpolate(kernels[1]["wqkv_a"], rows)
 
 
 def stock_collectives(shape: Shape, rows: int, world: int, link: Link) -> float:
@@ -144,7 +144,8 @@ def project(kernels, shape: Shape, rows: int, divided: float, links) -> list[str
 
 ASSUMPTIONS = """Assumptions:
 - device time only: launches hide behind it, and no collective overlaps compute;
-- row-local work costs what `bench.rowlocal` measured for its rows on this GPU: W divides the rows, not the time;
+- row-local work costs what `bench.rowlocal` measured for a shard of the chunk on this GPU: W divides the rows, not
+  the time;
 - what is neither row-local nor a collective divides evenly over W (heads, experts), as measured at W = {world};
 - collectives are rings: (W - 1) / W of the tensor at the link's bandwidth plus a latency a step; RoCE: 200 Gb/s at
   90 %, 15 us a step;
@@ -162,14 +163,21 @@ def main():
     args = parser.parse_args()
     try:
         table = json.loads(pathlib.Path(args.kernels).read_text())["ms"]
+        kernels = {
+            int(world): {name: {int(m): ms for m, ms in points.items()} for name, points in operations.items()}
+            for world, operations in table.items()
+        }
         run = json.loads(pathlib.Path(args.run).read_text())
         rows = str(args.rows)
         missing = [need for need in ("stock", "sharded") if need not in run["rows"][rows]]
-    except (OSError, json.JSONDecodeError, KeyError) as error:
+    except (OSError, ValueError, KeyError, AttributeError) as error:
         sys.exit(f"bench.project: {error!r}: --kernels is bench.rowlocal's file, --run bench.prefill's with these rows")
     if missing:
         sys.exit(f"bench.project: {args.run} has no arm {' and no arm '.join(missing)} at {rows} rows")
-    kernels = {name: {int(m): ms for m, ms in points.items()} for name, points in table.items()}
+    if needed := {1, run["world"], *WORLDS} - kernels.keys():
+        sys.exit(
+            f"bench.project: {args.kernels} has no times for {sorted(needed)} ranks: bench.rowlocal --worlds 1 2 4 8"
+        )
     moves = [c for f in run["rows"].values() for arm in f.values() for c in arm["collectives"]]
     nvlink = fitted_link(moves, run["world"])
     roce = Link("RoCE 200 Gb/s", 15e-6, 0.9 * 200e9 / 8)

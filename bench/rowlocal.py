@@ -9,6 +9,7 @@ tests ask whether a shard's rows get the bits of the whole chunk's call; the pro
 import argparse
 import functools
 import json
+import statistics
 import sys
 from collections.abc import Callable
 from contextlib import nullcontext
@@ -137,21 +138,39 @@ def shard_results(operation: Operation, inputs, world: int, keyed: bool) -> tupl
     return tuple(torch.cat(parts)[:rows] for parts in zip(*pieces, strict=True))
 
 
-def times(rows, operation_names=None) -> dict[str, dict[int, float]]:
-    """Median device milliseconds of each operation at each row count."""
-    import triton
+def device_ms(run: Callable[[], object], repeats: int = 15) -> float:
+    """Median milliseconds that the GPU is busy with one `run`, its inputs not in the L2 cache.
 
+    The GPU sleeps while the launches are queued, so that they cost nothing.
+    """
+    flushed = torch.empty(256 << 20, dtype=torch.uint8, device="cuda")
+    run()
+    spans = []
+    for _ in range(repeats):
+        start, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
+        flushed.zero_()
+        torch.cuda._sleep(1 << 21)
+        start.record()
+        run()
+        end.record()
+        spans.append((start, end))
+    torch.cuda.synchronize()
+    return statistics.median(start.elapsed_time(end) for start, end in spans)
+
+
+@torch.no_grad
+def times(rows, world: int = 1) -> dict[str, dict[int, float]]:
+    """Device milliseconds of each operation on one rank's shard of a chunk, by the chunk's rows; world 1: all of them.
+
+    A shard runs the kernel of its chunk, as in the engine; that needs the patched tree.
+    """
     table = {}
-    with torch.no_grad():
-        for name, operation in operations().items():
-            if operation_names and name not in operation_names:
-                continue
-            table[name] = {}
-            for m in rows:
-                inputs = operation.inputs(m)
-                table[name][m] = triton.testing.do_bench(
-                    lambda o=operation, i=inputs: o.run(*i), warmup=15, rep=60, return_mode="median"
-                )
+    for name, operation in operations().items():
+        table[name] = {}
+        for chunk in rows:
+            inputs = operation.inputs(-(-chunk // world))
+            with keyed_on_chunk(chunk, world) if world > 1 else nullcontext():
+                table[name][chunk] = device_ms(functools.partial(operation.run, *inputs))
     return table
 
 
@@ -159,20 +178,24 @@ def main():
     from bench.tree import describe
 
     parser = argparse.ArgumentParser(description="Milliseconds of each per-row operation, by rows, on one GPU.")
-    parser.add_argument("--rows", type=int, nargs="+", default=[32768, 16384, 8192, 4096, 2048, 1024, 512])
-    parser.add_argument("--json", help="also write the table here, for bench.project")
+    parser.add_argument("--rows", type=int, nargs="+", default=[32768, 16384, 8192, 4096, 2048])
+    parser.add_argument("--worlds", type=int, nargs="+", default=[1, 2, 4, 8], help="ranks that share a chunk's rows")
+    parser.add_argument("--json", help="also write the tables here, for bench.project")
     args = parser.parse_args()
     if not torch.cuda.is_available():
         sys.exit("bench.rowlocal: no CUDA GPU is visible; run this on one")
-    table = times(args.rows)
     print(describe())
-    print("| rows |" + "".join(f" {name} |" for name in table))
-    print("|---|" + "---|" * len(table))
-    for m in args.rows:
-        print(f"| {m} |" + "".join(f" {table[name][m]:.3f} |" for name in table), flush=True)
+    tables = {}
+    for world in args.worlds:
+        tables[world] = table = times(args.rows, world)
+        print(f"\nOne of {world} shards, milliseconds:\n")
+        print("| rows in the chunk |" + "".join(f" {name} |" for name in table))
+        print("|---|" + "---|" * len(table))
+        for m in args.rows:
+            print(f"| {m} |" + "".join(f" {table[name][m]:.3f} |" for name in table), flush=True)
     if args.json:
         with open(args.json, "w") as f:
-            json.dump({"tree": describe(), "ms": table}, f, indent=1)
+            json.dump({"tree": describe(), "ms": tables}, f, indent=1)
 
 
 if __name__ == "__main__":

@@ -73,7 +73,13 @@ def test_a_placeholder_is_passed_over_and_other_parts_are_said(values):
 
 @pytest.mark.parametrize(
     "dtype, shape",
-    [(torch.bfloat16, (5, 7)), (torch.uint8, (3, 13)), (torch.float8_e4m3fn, (4, 2, 9)), (torch.float32, (6,))],
+    [
+        (torch.bfloat16, (5, 7)),
+        (torch.uint8, (3, 13)),
+        (torch.float8_e4m3fn, (4, 2, 9)),
+        (torch.float32, (6,)),
+        (torch.complex64, (3, 4)),
+    ],
 )
 def test_every_byte_counts(dtype, shape):
     t = torch.randint(0, 256, (*shape[:-1], shape[-1] * dtype.itemsize), dtype=torch.uint8).view(dtype)

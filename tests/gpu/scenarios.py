@@ -145,9 +145,15 @@ class Engines:
 
     def of(self, name, scenario) -> list[Outcome]:
         """The outcomes of the first and the second run."""
-        if (name, scenario) not in self.outcomes:
-            raise self.failures[name]
+        self.check(name)
         return self.outcomes[name, scenario]
+
+    def check(self, name):
+        """Raise what made the arm fail: with its logs for the first test that asks, in a line for the others."""
+        if name in self.failures:
+            failure = self.failures[name]
+            self.failures[name] = ArmFailed(f"{str(failure).splitlines()[0]} (logs: at the first test that failed so)")
+            raise failure
 
 
 def bits(x):
@@ -183,8 +189,7 @@ def assert_same(one: Outcome, other: Outcome):
 
 def assert_same_weights(engines, name, other):
     for one in (name, other):
-        if one not in engines.weights:
-            raise engines.failures[one]
+        engines.check(one)
     for rank, (a, b) in enumerate(zip(engines.weights[name], engines.weights[other], strict=True)):
         assert a.keys() == b.keys()
         assert len(a) > 50, "the model has no weights"

@@ -85,14 +85,14 @@ def test_equals(emulated, world, name, reference, scenario):
         assert_same(run, engines.of(reference, scenario)[0])
 
 
-def test_control_the_sums_differ_by_order(emulated):
+def test_tp4_control_the_sums_differ_by_order(emulated):
     """At four ranks sharded does not equal off: so exact's equality is no accident of these weights."""
     engines = emulated[4]
     found = differences(engines.of("sharded", "uneven_batch")[0], engines.of("off", "uneven_batch")[0])
     assert any("logits differ" in line for line in found), found
 
 
-def test_one_ulp_in_one_row_is_caught_and_placed(emulated):
+def test_tp2_one_ulp_in_one_row_is_caught_and_placed(emulated):
     """Rank 1 returns its sixth row off by one bit from every reduce-scatter: first seen where that row enters the next
     sublayer, layer 0's MoE."""
     engines = emulated[2]

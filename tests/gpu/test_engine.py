@@ -17,7 +17,7 @@ QUESTIONS = {rows: (lambda arm, rows=rows: arm.call("collectives", rows, repeats
 @pytest.fixture(scope="module", params=WORLDS, ids=lambda w: f"tp{w}")
 def engines(request, tmp_path_factory):
     world = request.param
-    return Engines(tmp_path_factory.mktemp(f"tp{world}-"), world, ARMS, questions=QUESTIONS)
+    return Engines(tmp_path_factory.mktemp(f"tp{world}-"), world, ARMS, at_once=4, questions=QUESTIONS)
 
 
 @pytest.mark.parametrize("name", ARMS[1:])
@@ -56,8 +56,7 @@ def test_control_another_prompt_differs(engines):
 
 def moved(engines, name, rows):
     """(operation, shapes, count) of the collectives of one chunk."""
-    if name not in engines.answers:
-        raise engines.failures[name]
+    engines.check(name)
     return [(c["name"], c["shapes"], c["count"]) for c in engines.answers[name][rows]]
 
 
