@@ -5,7 +5,7 @@ import torch
 from agreement import WORLDS, assert_entered, assert_same, results
 from chunks import STANDARD, chunks
 from model import BatchSpec, environment, forward
-from ranks import collectives, run_ranks
+from ranks import collectives, device, run_ranks
 
 ORDERED = (("SGLANG_PREFILL_SP_ORDERED_REDUCE", "1"),)
 
@@ -26,6 +26,25 @@ def in_two_chunks(rank, world, variables):
         alone = forward(STANDARD, BatchSpec((150,), requests=(3,)), "sharded").source_x
         behind = forward(STANDARD, BatchSpec((121, 150), requests=(5, 3)), "sharded").source_x[121:]
     return torch.equal(alone, behind), sum(operation == "all_to_all_single" for operation, _, _ in moved)
+
+
+def cancelling(rank, world):
+    """Sums of terms that only one order adds up to 1: [rows this rank owns]."""
+    from sglang.srt.layers.row_shards import RowShards, SumOrder, reduce_scatter_rows
+    from sglang.srt.runtime_context import get_parallel
+
+    # In fp32 2^30 swallows a 1 that is added to it.
+    terms = [2.0**30, -(2.0**30), 1.0] + [0.0] * world
+    group = get_parallel().tp_group
+    partial = torch.full((world + 1, 8), terms[rank], dtype=torch.bfloat16, device=device())
+    shards = RowShards.of(world + 1, group, SumOrder.RANK)
+    return reduce_scatter_rows(partial, shards, group)[: shards.hi - shards.lo]
+
+
+@pytest.mark.parametrize("world", (3, 4, 8))
+def test_the_order_is_the_ranks(world):
+    for owner, rows in enumerate(run_ranks(world, cancelling)):
+        assert torch.equal(rows, torch.ones_like(rows)), f"rank {owner}'s rows are summed in another order"
 
 
 @pytest.mark.parametrize("world", WORLDS)

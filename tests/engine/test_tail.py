@@ -7,7 +7,7 @@ import pytest
 import torch
 from agreement import WORLDS, results
 from chunks import SHORT_TAIL, STANDARD
-from model import BatchSpec, build_model, late_layer_tail, make_batch
+from model import BatchSpec, build_model, forward, late_layer_tail, make_batch
 from ranks import collectives, device, run_ranks
 
 TAILS = {
@@ -67,8 +67,6 @@ def test_the_source_layer_sees_every_row_and_the_late_layers_the_tail(world, mod
 
 
 def rows_seen(rank, world, spec, batch, mode):
-    from model import forward
-
     output = forward(spec, batch, mode)
     tail = len(batch.lens) * spec.tail_rows
     by_layer: dict[int, set[int]] = {}
