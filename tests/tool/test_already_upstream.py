@@ -73,6 +73,17 @@ def test_both_ways_in_one_function_is_ambiguous(fork, tmp_path):
     assert hunk["verdict"] == "ambiguous" and "both ways" in hunk["cause"]
 
 
+def test_both_ways_out_of_order_is_ambiguous(fork, tmp_path):
+    """Upstream swapped the two functions, so the second hunk cannot follow the first; and its result stands there."""
+    f, g = b"def f(rows):\n" + BLOCK.replace(b"step", b"leap"), b"def g(rows):\n" + BLOCK
+    fork.pin({**fork.upstream, "engine.py": f + g})
+    add(fork, "both.patch", {"engine.py": change(f, (b"leap_4", b"leap_44")) + change(g, ADDED)})
+    swapped = g + f + change(BLOCK, ADDED)
+    (patch,) = judged(fork, directory(tmp_path / "next", {**fork.upstream, "engine.py": swapped}))["patches"].values()
+    assert [hunk["verdict"] for hunk in patch["hunks"]] == ["offset", "ambiguous"]
+    assert "both ways" in patch["hunks"][1]["cause"]
+
+
 def test_added_lines_that_stand_there_already_are_not_added_again(fork, tmp_path):
     """Upstream put the same statement a few lines off, so the patch applies cleanly next to it."""
     once = b"def f(rows):\n" + BLOCK

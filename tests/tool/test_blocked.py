@@ -56,3 +56,12 @@ def test_an_own_conflict_outweighs_blocked(fork, tmp_path):
     both = change(NUMBERS, (b"value_15 = 15\n", b"value_15 = 0\n"), (b"value_35 = 35\n", b"value_35 = 0\n"))
     found = judged(fork, directory(tmp_path / "next", {**fork.upstream, "linear.py": both}))["patches"]
     assert found["fourth.patch"]["verdict"] == "conflict" and found["third.patch"]["verdict"] == "blocked"
+
+
+def test_a_line_that_an_earlier_patch_wrote_is_needed(fork, tmp_path):
+    """A file of one line: there is no neighbour to tell it by."""
+    fork.pin({**fork.upstream, "one.py": b"ONE = 1\n"})
+    add(fork, "first.patch", {"one.py": b"ONE = 2\n"})
+    add(fork, "second.patch", {"one.py": b"ONE = 3\n"})
+    found = judged(fork, directory(tmp_path / "next", {**fork.upstream, "one.py": b"ONE = 0\n"}))["patches"]
+    assert (found["first.patch"]["verdict"], found["second.patch"]["verdict"]) == ("conflict", "blocked")
