@@ -104,6 +104,14 @@ class Rank:
                 return shared[req.rid]
 
         one_batch.TreeCacheNamespace = TreeCache
+        prepare = one_batch._maybe_prepare_mlp_sync_batch
+
+        def prepare_as_the_scheduler_does(batch, model_runner):
+            prepare(batch, model_runner)
+            model_runner.ngram_embedding_manager.prepare_for_forward(batch, chunked_req=None)
+
+        # Without it a request that takes its prefix from another's cache hashes the n-gram history its slot had before.
+        one_batch._maybe_prepare_mlp_sync_batch = prepare_as_the_scheduler_does
         self.caches = cache_buffers(self.model_runner.token_to_kv_pool)
         self.blank_rows = {path: blank_row(t) for path, t in self.caches.items()}
         self.reset()

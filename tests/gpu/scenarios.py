@@ -68,6 +68,16 @@ SCENARIOS = {f.__name__: f for f in (uneven_batch, long_prompt_in_chunks, prefix
 SCENARIOS |= {f"{rows}_rows": (lambda arm, rows=rows: one_prompt(arm, rows)) for rows in (2047, 2048, 2049, 4096, 8191)}
 
 
+def asked_for(request, known, parameters, **fixed) -> tuple[str, ...]:
+    """Which of `known` the selected tests of a module name in one of `parameters`: `-k prefix_hit` runs that alone.
+
+    fixed: Only tests that have these parameters count.
+    """
+    sets = [i.callspec.params for i in request.session.items if i.path == request.path and hasattr(i, "callspec")]
+    named = {p.get(name) for p in sets if fixed.items() <= p.items() for name in parameters}
+    return tuple(one for one in known if one in named)
+
+
 class Outcome(NamedTuple):
     """Logits by step and rank, and by rank the checksums of the KV cache and of the rows on the way."""
 

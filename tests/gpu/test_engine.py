@@ -5,7 +5,7 @@ exact equals off, sharded equals transport, and the order-fixed sum repeats itse
 """
 
 import pytest
-from scenarios import MODES, SCENARIOS, SETUPS, Engines, assert_same, assert_same_weights, differences
+from scenarios import MODES, SCENARIOS, SETUPS, Engines, asked_for, assert_same, assert_same_weights, differences
 from visible import WORLDS, needs
 
 pytestmark = needs(2)
@@ -17,7 +17,8 @@ QUESTIONS = {rows: (lambda arm, rows=rows: arm.call("collectives", rows, repeats
 @pytest.fixture(scope="module", params=WORLDS, ids=lambda w: f"tp{w}")
 def engines(request, tmp_path_factory):
     world = request.param
-    return Engines(tmp_path_factory.mktemp(f"tp{world}-"), world, ARMS, at_once=4, questions=QUESTIONS)
+    scenarios = asked_for(request, SCENARIOS, ("scenario", "other"))
+    return Engines(tmp_path_factory.mktemp(f"tp{world}-"), world, ARMS, scenarios, at_once=4, questions=QUESTIONS)
 
 
 @pytest.mark.parametrize("name", ARMS[1:])
@@ -49,9 +50,10 @@ def test_sharded_equals_transport(engines, name, scenario):
         assert_same(run, engines.of("transport", scenario)[0])
 
 
-def test_control_another_prompt_differs(engines):
+@pytest.mark.parametrize("scenario, other", [("2048_rows", "2049_rows")])
+def test_control_another_prompt_differs(engines, scenario, other):
     """The comparison sees a difference: one token more."""
-    assert differences(engines.of("off", "2048_rows")[0], engines.of("off", "2049_rows")[0])
+    assert differences(engines.of("off", scenario)[0], engines.of("off", other)[0])
 
 
 def moved(engines, name, rows):

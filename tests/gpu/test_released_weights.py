@@ -6,7 +6,7 @@ from the gates, not run here. On two GPUs or more the ranks use NCCL; on one the
 """
 
 import pytest
-from scenarios import Engines, assert_same
+from scenarios import Engines, asked_for, assert_same
 from visible import GPUS, needs
 
 pytestmark = needs(1)
@@ -14,12 +14,12 @@ SCENARIOS = ("uneven_batch", "long_prompt_in_chunks")
 
 
 @pytest.fixture(scope="module")
-def engines(tmp_path_factory):
+def engines(request, tmp_path_factory):
     return Engines(
         tmp_path_factory.mktemp("released"),
         2,
         ("off", "exact", "sharded"),
-        SCENARIOS,
+        asked_for(request, SCENARIOS, ("scenario",)),
         size=("--chunked-prefill-size", "8192", "--max-total-tokens", "16384"),
         arguments=("--moe-runner-backend", "marlin"),
         environment={"SGLANG_DSV4_FP4_EXPERTS": "1", "SGLANG_JIT_DEEPGEMM_PRECOMPILE": "0"},
