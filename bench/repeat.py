@@ -16,6 +16,9 @@ import numpy
 from bench import model
 from bench.engine import BF16_EXPERTS, Arm, ArmFailed
 
+POOL = ("--max-total-tokens", "32768", "--mem-fraction-static", "0.95")
+"""The tokens bound the KV pool. The fraction only has to pass while other trees load on the same GPUs."""
+
 
 def spread(arm: Arm, rows: int, runs: int) -> dict:
     """`runs` prefills of one prompt of `rows` tokens, each from an empty cache."""
@@ -52,7 +55,7 @@ def main():
     arms = {}
     try:
         for number, tree in enumerate(args.trees):
-            arms[tree] = Arm(f"tree{number}", where, world, (*BF16_EXPERTS, "--max-total-tokens", "32768"), tree)
+            arms[tree] = Arm(f"tree{number}", where, world, (*BF16_EXPERTS, *POOL), tree)
         for tree, arm in arms.items():
             print(arm.wait()["tree"])
             for rows in args.rows:
