@@ -16,5 +16,8 @@ The modules are named for the data they own and depend one way:
     moves, history       what upstream renamed and moved, and its commits
     check, report        the verdict on a series, and its three forms
     intent, retired      what a patch says before and after a rebase, and the patches that are gone
+    manifest, delivery   what is delivered, by content, and the way there from pin and series
+    installation         what an interpreter has in place of it
+    overlay, dist, image the changed files over an installed package, as a wheel, and as an image
     build, edit, refresh, lint, status, doctor, bisect, rebase      the other commands
 """

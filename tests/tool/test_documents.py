@@ -160,7 +160,8 @@ def test_every_refusal_is_explained(engine):
         if isinstance(node, ast.Assign) and getattr(node.targets[0], "id", "") == "conflicts"
     )  # fmt: skip
     text = OPERATING.read_text()
-    table = text[text.index("## What it refuses") : text.index("## Four DGX Sparks")].replace("`", "")
+    section = text[text.index("## What it refuses") : text.index("## Four DGX Sparks")].replace("`", "")
+    table = "\n".join(line for line in section.splitlines() if line.startswith("| "))
     reasons = []
     for condition in conflicts.elts:
         constants = [n.value for n in ast.walk(condition.elts[1]) if isinstance(n, ast.Constant)]

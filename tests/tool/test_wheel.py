@@ -44,6 +44,7 @@ def test_its_record_is_right(made):
     own = f"sglang-{VERSION}.dist-info/RECORD"
     rows = {name: (digest, size) for name, digest, size in csv.reader(contents[own].decode().splitlines())}
     assert rows.pop(own) == ("", "") and rows.keys() == contents.keys() - {own}
+    assert {name.split("/")[0] for name in contents} == {"sglang", f"sglang-{VERSION}.dist-info"}
     for name, (digest, size) in rows.items():
         found = base64.urlsafe_b64encode(hashlib.sha256(contents[name]).digest()).decode().rstrip("=")
         assert (digest, size) == (f"sha256={found}", str(len(contents[name]))), name
