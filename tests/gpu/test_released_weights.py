@@ -1,8 +1,8 @@
 """Promise: with weights in the released formats, too, exact and sharded equal off bit for bit at two ranks.
 
 Dense weights are e4m3 in 32 x 32 blocks with power-of-two scales, experts MXFP4. SM90: block-32 DeepGEMM for dense,
-Marlin (W4A16) here for the experts. SM100 and SM12x serve dense weights as MXFP8 and experts through FlashInfer; read
-from the gates, not run here. On two GPUs or more the ranks use NCCL; on one they share it (`bench.one_gpu`).
+Marlin (W4A16) here for the experts. The paths of SM100 and SM12x are read from the gates (docs/platforms.md), not run.
+On two GPUs or more the ranks use NCCL; on one they share it (`bench.one_gpu`).
 """
 
 import pytest
