@@ -2,7 +2,8 @@
 
     python -m bench.project --kernels ROWLOCAL.json --run PREFILL.json [--rows 16384] [--layers 20] [--engrams 2]
 
-ROWLOCAL.json comes from `bench.rowlocal` (one GPU), PREFILL.json from `bench.prefill`. The model of a chunk's device
+ROWLOCAL.json comes from `bench.rowlocal` (one GPU), PREFILL.json from `bench.prefill`; one that was put together from
+elsewhere says so in its `source`, which is printed. The model of a chunk's device
 time is row-local work + collectives + the rest, and the printed assumptions say how each scales. First it predicts the
 measured run itself, stock and sharded, and says how far off it is; then W = 2, 4, 8 on NVLink and on 200 Gb/s RoCE.
 """
@@ -85,7 +86,7 @@ def fitted_link(collectives: list[dict], world: int) -> Link:
     big, small = known[-1], known[0]
     bandwidth = moved(big) / (big["ms"] / 1e3)
     latency = max(0.0, small["ms"] / 1e3 - moved(small) / bandwidth) / (steps[small["name"]] * (world - 1))
-    return Link("NVLink as measured", latency, bandwidth)
+    return Link("NVLink, fitted to the run", latency, bandwidth)
 
 
 def measured_shape(run, rows: str) -> Shape:
@@ -162,7 +163,8 @@ def main():
     parser.add_argument("--project-first", type=int, default=16, help="layers that gather wqkv_a's columns")
     args = parser.parse_args()
     try:
-        table = json.loads(pathlib.Path(args.kernels).read_text())["ms"]
+        measured = json.loads(pathlib.Path(args.kernels).read_text())
+        kernels_tree, table = measured["tree"], measured["ms"]
         kernels = {
             int(world): {name: {int(m): ms for m, ms in points.items()} for name, points in operations.items()}
             for world, operations in table.items()
@@ -178,6 +180,9 @@ def main():
         sys.exit(
             f"bench.project: {args.kernels} has no times for {sorted(needed)} ranks: bench.rowlocal --worlds 1 2 4 8"
         )
+    origin = run.get("source") or f"measured by bench.prefill: {run.get('command')}"
+    print(f"Kernel times: {args.kernels}, measured by bench.rowlocal: {kernels_tree}")
+    print(f"Run and collectives: {args.run}, {origin}\n")
     moves = [c for f in run["rows"].values() for arm in f.values() for c in arm["collectives"]]
     nvlink = fitted_link(moves, run["world"])
     roce = Link("RoCE 200 Gb/s", 15e-6, 0.9 * 200e9 / 8)
