@@ -180,6 +180,21 @@ def test_every_path_that_is_named_exists():
     assert checked > 5
 
 
+def test_every_figure_is_that_of_a_result():
+    """Milliseconds and ratios; a row of figures has to be one of a file in docs/results that the page links to."""
+    text = (ROOT / "docs" / "numbers.md").read_text()
+    results = "".join((ROOT / "docs" / path).read_text() for path in re.findall(r"\]\((results/[\w./-]+\.md)\)", text))
+    checked = 0
+    for line in text.splitlines():
+        rows, *figures = re.findall(r"\b\d+(?:\.\d+)?\b", line.replace(" of 60", "")) or [""]
+        if re.match(r"\| \d+ \|", line):
+            checked += 1
+            sources = [row for row in results.splitlines() if row.startswith(f"| {rows} |")]
+            wanted = [figure for figure in figures if "." in figure]
+            assert any(all(f" {figure} " in row for figure in wanted) for row in sources), line
+    assert checked > 5
+
+
 def test_the_workflows_call_what_there_is():
     makefile = (ROOT / "Makefile").read_text()
     targets = set(re.findall(r"^([\w-]+):", makefile, re.M))
