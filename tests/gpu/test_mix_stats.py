@@ -1,6 +1,7 @@
 """Promise: the hyper-connection kernels repeat themselves: one input, one result, however often they run.
 
-Fails on Hopper without patches/mix-stats-hopper-repeatable.patch: the pipelined split-K kernel reads rows that are being replaced.
+Fails on Hopper without patches/mix-stats-hopper-repeatable.patch: the pipelined split-K kernel reads rows that are
+being replaced.
 """
 
 import pytest
