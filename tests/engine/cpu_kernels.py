@@ -10,6 +10,7 @@ on a shard's rows, where the chunk's would have chosen another variant, changes 
 ``launches()`` lists the variants launched since the last call.
 """
 
+import functools
 import sys
 import zlib
 from contextlib import contextmanager
@@ -240,6 +241,7 @@ def _q_norm_rope(q, q_out, eps, freqs_cis, positions) -> None:
 # --- installation ----------------------------------------------------------------
 
 
+@functools.cache
 def install() -> None:
     """Put every form in its kernel's place; once per rank, on the CPU only."""
     from sglang.kernels.ops.gemm import bf16_fp32

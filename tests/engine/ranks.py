@@ -11,6 +11,7 @@ The same bodies run over gloo on the CPU and over NCCL on GPUs: a body asks
 """
 
 import atexit
+import ctypes
 import faulthandler
 import importlib
 import logging
@@ -224,10 +225,14 @@ def run_ranks(
     world: int,
     body: Callable,
     *args: Any,
-    backend: str = "gloo",
+    backend: str | None = None,
     timeout: float = 120,
 ) -> list[Any]:
-    """``body(rank, world, *args)`` in each of ``world`` ranks; results by rank."""
+    """``body(rank, world, *args)`` in each of ``world`` ranks; results by rank.
+
+    ``backend`` is "gloo" or "nccl", and what RANKS_BACKEND says (gloo) if None.
+    """
+    backend = backend or os.environ.get("RANKS_BACKEND", "gloo")
     pool = _pools.get((world, backend))
     if pool is None or not pool.alive:
         pool = _pools[world, backend] = RankPool(world, backend)
@@ -296,6 +301,7 @@ def _init_groups(rank: int, world: int, backend: str, store: str) -> None:
         _device = torch.device("cuda", rank)
         torch.cuda.set_device(_device)
     else:
+        _keep_freed_memory()
         os.environ["GLOO_SOCKET_IFNAME"] = "lo"
         # Upstream's path for a machine without NCCL: the communicator disables
         # itself, and says so as an error.
@@ -319,6 +325,15 @@ def _init_groups(rank: int, world: int, backend: str, store: str) -> None:
         timeout=COLLECTIVE_TIMEOUT_S,
     )
     parallel_state.initialize_model_parallel()
+
+
+def _keep_freed_memory() -> None:
+    """Let glibc reuse large blocks instead of asking the kernel for zeroed pages for every tensor."""
+    mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
+    if mallopt is not None:
+        trim_threshold, mmap_threshold = -1, -3
+        mallopt(mmap_threshold, 1 << 30)
+        mallopt(trim_threshold, 1 << 30)
 
 
 def _ring_reduce_scatter(output, input, group) -> None:

@@ -8,7 +8,6 @@ import sys
 from dataclasses import replace
 
 import cpu_kernels
-import qwen3
 from agreement import digest
 from chunks import NO_TAIL, SHORT_TAIL, STANDARD, VISION
 from model import BatchSpec, forward
@@ -37,15 +36,5 @@ def run(rank, world, mode):
     return results
 
 
-def everything(world: int, mode: str | None) -> dict:
-    """What each rank does, by what it runs; as plain data, to compare with what another process found."""
-    found = {
-        "V4.1": run_ranks(world, run, mode),
-        "Qwen3": run_ranks(world, qwen3.run, False),
-        "Qwen3 under LayerNorm SP": run_ranks(world, qwen3.run, True) if world > 1 else None,
-    }
-    return json.loads(json.dumps(found))
-
-
 if __name__ == "__main__":
-    json.dump({world: everything(int(world), None) for world in sys.argv[1:]}, sys.stdout)
+    json.dump({world: run_ranks(int(world), run, None) for world in sys.argv[1:]}, sys.stdout)

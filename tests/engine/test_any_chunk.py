@@ -28,7 +28,7 @@ def drawn_chunks(draw):
 
 
 @settings(
-    max_examples=40,
+    max_examples=25,
     deadline=None,
     derandomize=True,
     database=None,

@@ -270,3 +270,12 @@ def test_a_chunk_whose_shards_lie_below_a_bound(platform):
     assert_entered(by_rank, "sharded")
     assert_same(by_rank, "exact", "off")
     assert_same(by_rank, "sharded", "off")
+
+
+def test_a_wide_chunk_on_blackwell_carries_its_normed_input_into_the_tail():
+    """From 4096 rows on the post kernel also norms the next input; the tail takes that along with the residual."""
+    spec = replace(WIDE, kv_sources=(0, 1), tail_rows=8, platform="sm100", mode="sharded")
+    by_rank = results(2, spec, BatchSpec((3000, 1097)), ("off", "exact"))
+    assert_same(by_rank, "exact", "off")
+    for result in by_rank:
+        assert ("all_gather_into_tensor", 2 * spec.tail_rows, spec.hidden * 2) in result["exact"][2]
