@@ -23,7 +23,7 @@ all: $(VENV)/tools quilt
 test: all $(VENV)/engine
 	SGLANG_USE_CPU_ENGINE=1 PYTHONPATH=build/python $(PY) -m pytest $(PYTEST_ARGS)
 
-# GPU_PY: a Python that has SGLang's dependencies and pytest; STOCK: the directory that has its unpatched package.
+# GPU_PY: a Python that has SGLang's dependencies and requirements/gpu.txt; STOCK: the directory that has its unpatched package.
 GPU_PY ?= python3
 STOCK ?= $(shell cd / && $(GPU_PY) -c 'import importlib.util, os; found = importlib.util.find_spec("sglang"); \
   print(os.path.dirname(os.path.dirname(found.origin)) if found else "")')

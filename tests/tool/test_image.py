@@ -201,6 +201,11 @@ def test_the_first_engine_that_can_build_is_taken(built, tmp_path, monkeypatch):
     assert "'lxc' is no container engine" in built.fails(3, "--image", "base", "tag", "--engine", "lxc")
 
 
+@pytest.mark.parametrize("options", [("--accept-base",), ("--engine", "podman"), ("--wheel", "--accept-base")])
+def test_options_that_nothing_would_look_at_are_refused(built, options):
+    assert "are for --image" in built.fails(3, *options)
+
+
 def test_without_an_engine_it_is_said(built, monkeypatch):
     from patchseries import image
 
