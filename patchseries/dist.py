@@ -16,7 +16,7 @@ from patchseries.build import Project
 from patchseries.console import Console
 from patchseries.delivery import Delivery
 from patchseries.errors import CONFLICT, ToolError
-from patchseries.listing import EXECUTABLE, blob_id
+from patchseries.listing import EXECUTABLE, NATIVE, blob_id
 from patchseries.manifest import Manifest
 from patchseries.pin import Pin, Wheel
 from patchseries.store import Store
@@ -130,7 +130,7 @@ def _verify(members: list[tuple[zipfile.ZipInfo, bytes]], manifest: Manifest) ->
     found = {
         info.filename.removeprefix(prefix): blob_id(content)
         for info, content in members
-        if info.filename.startswith(prefix) and not info.is_dir() and not wheel.NATIVE.search(info.filename)
+        if info.filename.startswith(prefix) and not info.is_dir() and not NATIVE.search(info.filename)
     }
     if wrong := sorted(path for path in wanted.keys() | found.keys() if wanted.get(path) != found.get(path)):
         raise ToolError("the wheel would not have the patched tree: report this", CONFLICT, wrong[:20])

@@ -24,7 +24,7 @@ OPERATING = ROOT / "docs" / "operating.md"
 RUN = ("make", "make wheel", "make overlay", "PYTHONPATH=build/python python3 dist/")
 """Commands that this test runs, by how they begin, in the order in which a reader meets them."""
 ELSEWHERE = {"make test": "tests/conftest.py", "make edit": "tests/tool/test_quilt.py"}
-"""First commands of blocks that other tests go through: this very run, and an editing session."""
+"""First commands of blocks that other tests go through: this very run, and editing by hand."""
 
 
 @dataclass(frozen=True)
