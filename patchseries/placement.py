@@ -25,8 +25,9 @@ def split(content: bytes) -> list[bytes]:
 
 
 def join(lines: Sequence[bytes]) -> bytes:
-    """The file that has these lines."""
-    return b"".join(line.removesuffix(_UNENDED) if line.endswith(_UNENDED) else line + b"\n" for line in lines)
+    """The file that has these lines. A line without LF that is no longer the last gets one, as GNU patch gives it."""
+    content = b"\n".join(line.removesuffix(_UNENDED) for line in lines)
+    return content if not lines or lines[-1].endswith(_UNENDED) else content + b"\n"
 
 
 def sides(hunk: Hunk) -> tuple[list[bytes], list[bytes]]:

@@ -1,6 +1,6 @@
 """`apply.py --status`: where the checkout stands. Looks, and neither fetches nor writes."""
 
-from patchseries import build, pin, series, upstream
+from patchseries import build, pin, rebase, series, upstream
 from patchseries.build import Project
 from patchseries.console import Console
 from patchseries.errors import DRIFT, ToolError
@@ -20,6 +20,9 @@ def status(project: Project, store: Store, console: Console) -> None:
     console.result(f"series   {len(patches)} patches, {hunks} hunks, {files} files, sha256 {digest[:12]}")
     state, problem = _build_state(project, store, digest)
     console.result(f"build/   {state}")
+    if moving := rebase.read_state(project):
+        done = f"{len(moving.done)} of {len(patches)} patches are through"
+        console.result(f"rebase   onto {moving.target['label']} is under way, {done}: --continue or --abort")
     if not accepted:
         raise ToolError("the series is not the pinned one: after an intended change run `apply.py --update-pin`", DRIFT)
     if problem:

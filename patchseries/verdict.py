@@ -7,7 +7,7 @@ is ambiguous, not clean. The patch as a whole is applied by `chain`, as a build 
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from enum import StrEnum
 
 from patchseries import chain, placement, symbols
@@ -15,7 +15,7 @@ from patchseries.chain import Step
 from patchseries.errors import CONFLICT, DRIFT, OK, ToolError
 from patchseries.listing import EMPTY_BLOB
 from patchseries.ownership import HunkName, Needs
-from patchseries.patchfile import FileDiff, Hunk, PatchFile
+from patchseries.patchfile import FileDiff, Hunk
 from patchseries.placement import LineMap
 from patchseries.store import Store
 from patchseries.symbols import Position
@@ -78,7 +78,6 @@ class PatchVerdict:
     after: str
     cause: str = ""
     blocked_by: tuple[str, ...] = ()
-    depends: tuple[str, ...] = field(default=(), repr=False)
 
 
 def judge(
@@ -111,17 +110,15 @@ def judge(
     if fitting:
         whole = all(each in (Verdict.CLEAN, Verdict.OFFSET) for each in verdicts)
         try:
-            step = chain.apply_patch(store, tree, pinned.patch if whole else _part(pinned.patch, fitting))
+            step = chain.apply_patch(
+                store, tree, pinned.patch if whole else replace(pinned.patch, files=tuple(fitting))
+            )
             after = step.after
             if whole and (wrong := _disagreement(step, hunks)):
                 raise ToolError(wrong)
         except ToolError as error:
             verdict, cause = Verdict.ERROR, f"GNU patch does not do what was foreseen: {error.message}"
     return PatchVerdict(pinned.patch.name, verdict, tuple(hunks), after, cause)
-
-
-def _part(patch: PatchFile, files: list[FileDiff]) -> PatchFile:
-    return PatchFile(patch.name, patch.header, tuple(files))
 
 
 def _disagreement(step: Step, hunks: list[HunkVerdict]) -> str | None:
@@ -373,7 +370,7 @@ class _File:
         home, (old, _new) = hunk.old_start - 1, placement.sides(hunk)
         there = [lines.forward.get(home + index) for index in range(len(old))]
         if all(place is None for place in there):
-            return f"upstream has none of its lines, of which the first is {_quoted(next(filter(_tells, old), old[0]))}"
+            return f"upstream has none of its lines, such as {_quoted(max(old, key=lambda line: len(line.strip())))}"
         lost = next((n for n in range(len(old)) if there[n] is None and _tells(old[n])), None)
         if lost is not None:
             before = next((there[n] + 1 for n in range(lost - 1, -1, -1) if there[n] is not None), None)

@@ -72,6 +72,7 @@ def test_a_conflict_is_resolved_and_the_rebase_goes_on(fork):
     output = fork.fails(2, "--rebase", "1.2.4")
     assert "split.patch conflicts with wheel sglang 1.2.4" in output and "rebase/tree" in output
     assert {path: e for path, e in fork.snapshot().items() if not path.startswith("rebase/")} == before
+    assert "is under way, 1 of 3 patches are through" in fork.run("--status")[1]
     place = fork.root / "rebase" / "tree" / "python" / "sglang" / "engine.py"
     text = place.read_bytes()
     for label in (b"<<<<<<< upstream\n", b"||||||| the pin\n", b">>>>>>> split.patch\n"):
