@@ -246,6 +246,20 @@ MUTATIONS = (
         ("test_engram.py::test_one_rank_that_disagrees_keeps_every_rank_on_the_whole_gemm[2]",),
     ),
     Mutation(
+        "a self-check of one size speaks for all",
+        PLAN,
+        "        rows = sp.shards.rows\n        if rows not in self.equal:",
+        "        rows = 0\n        if rows not in self.equal:",
+        ("test_engram.py::test_one_rank_that_disagrees_keeps_every_rank_on_the_whole_gemm[2]",),
+    ),
+    Mutation(
+        "full runs wkv on a shard",
+        ENGRAM,
+        'envs.SGLANG_PREFILL_SP_ENGRAM_WKV.get() == "shard"',
+        "True",
+        ("test_engram.py::test_full_never_runs_wkv_on_a_shard[2]",),
+    ),
+    Mutation(
         "one rank that agrees is enough",
         PLAN,
         "op=torch.distributed.ReduceOp.MIN",
@@ -322,6 +336,13 @@ MUTATIONS = (
         "(cfg.pp_size > 1,",
         "(cfg.pp_size > 64,",
         ("test_refusals.py::test_each_reason_is_named[PP]",),
+    ),
+    Mutation(
+        "a MoE of another group is not refused",
+        PLAN,
+        '("MoE", layer.mlp.tp_size)',
+        '("MoE", world)',
+        ("test_refusals.py::test_a_built_model_with_another_group_is_refused",),
     ),
 )
 

@@ -41,6 +41,7 @@ def batches(world: int) -> dict[str, tuple[ModelSpec, BatchSpec]]:
         "images": (VISION, BatchSpec((150, 121), images=(31, 202))),
         "every hidden state": (SHORT_TAIL, BatchSpec((150, 121), hidden_states="full")),
         "prompt logprobs": (SHORT_TAIL, BatchSpec((150, 121), logprob_starts=(150, 20))),
+        "rows bounded": (SHORT_TAIL, BatchSpec((150, 121), bounded=True)),
         "two Engrams": (replace(STANDARD, engram_layers=(0, 3)), BatchSpec((271,))),
         "no Engram": (replace(STANDARD, engram_layers=()), BatchSpec((271,))),
         "an Engram table split within columns": (replace(STANDARD, engram_heads=5), BatchSpec((271,))),

@@ -327,6 +327,7 @@ class BatchSpec:
         logprob_starts: Per request, the extend row from which prompt logprobs are
             read; None for none.
         hidden_states: "null", "last" or "full" (CaptureHiddenMode).
+        bounded: The batch says how many of its rows are real (num_token_non_padded), for the experts' routing.
         kind: "extend", "mixed" or "idle" (ForwardMode).
     """
 
@@ -337,6 +338,7 @@ class BatchSpec:
     draft_layers: tuple[int, ...] | None = None
     logprob_starts: tuple[int, ...] | None = None
     hidden_states: str = "null"
+    bounded: bool = False
     kind: str = "extend"
     seed: int = 0
 
@@ -400,6 +402,8 @@ def make_batch(spec: BatchSpec):
         capture_hidden_mode=CaptureHiddenMode[spec.hidden_states.upper()],
         engram_history=torch.tensor(histories, dtype=torch.int32, **place),
         is_extend_in_batch=True,
+        num_token_non_padded=torch.tensor(spec.rows, dtype=torch.int32, **place) if spec.bounded else None,
+        global_num_token_non_padded_cpu=spec.rows,
     )
 
 

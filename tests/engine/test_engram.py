@@ -32,6 +32,8 @@ def odd_tactic(rank, world, odd_ranks, variables):
     """Modes' digests, and the Engram's verdict, where the shard's GEMM rounds otherwise on some ranks."""
     shard = -(-ROWS // world)
     fresh_checks()
+    # A size that agrees comes first: its verdict is not this one's.
+    forward(STANDARD, BatchSpec((ROWS + 2 * world,)), "exact")
     with ExitStack() as stack:
         stack.enter_context(environment(**variables))
         stack.enter_context(cpu_kernels.odd_gemm(shard) if rank in odd_ranks else nullcontext())
