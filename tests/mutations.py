@@ -400,9 +400,11 @@ def run_tests(tree: Path, tests: tuple[str, ...], output) -> bool:
         sys.path.insert(0, str(tree))
         importlib.invalidate_caches()
         import pytest
+        import ranks
 
         nodes = [str(ENGINE / test) for test in tests]
         status = pytest.main(["-x", "-q", "--no-header", "--noconftest", "-p", "no:cacheprovider", *nodes])
+        ranks.close_pools()
         sys.stdout.flush()
         os._exit(int(status))
     _, status = os.waitpid(child, 0)

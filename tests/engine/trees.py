@@ -6,9 +6,11 @@ import subprocess
 from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
-from tempfile import mkdtemp
+from tempfile import TemporaryDirectory
 
 ROOT = Path(__file__).parents[2]
+
+_scratch: list[TemporaryDirectory] = []
 
 
 def engine_tree() -> Path:
@@ -27,7 +29,9 @@ def stock_tree() -> Path:
     """The engine without the series: a copy with every patch taken back, or what STOCK_TREE names."""
     if "STOCK_TREE" in os.environ:
         return Path(os.environ["STOCK_TREE"])
-    tree = copy_tree(Path(mkdtemp(prefix="stock-")) / "python")
+    # Kept, and so removed, with this process.
+    _scratch.append(TemporaryDirectory(prefix="stock-"))
+    tree = copy_tree(Path(_scratch[-1].name, "python"))
     for name in reversed((ROOT / "series").read_text().split()):
         patch = [
             "patch",
