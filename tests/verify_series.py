@@ -57,7 +57,10 @@ def main() -> int:
                 verdict = with_it[node], outcome(node, tree)
                 good = verdict == ("passed", "failed")
                 checked, wrong = checked + 1, wrong + (not good)
-                print(f"{'ok ' if good else 'NO '} {patch.name:45} with {verdict[0]:8} without {verdict[1]:8} {node}", flush=True)
+                print(
+                    f"{'ok ' if good else 'NO '} {patch.name:45} with {verdict[0]:8} without {verdict[1]:8} {node}",
+                    flush=True,
+                )
     print(f"{checked} tests of {len(wanted)} patches, {wrong} prove nothing")
     return 1 if wrong or not checked else 0
 

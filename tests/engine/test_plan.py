@@ -1,4 +1,4 @@
-"""Promise: a chunk's plan follows from facts that every rank shares, and is the same on all of them but for the rank."""
+"""Promise: a chunk's plan follows from facts that every rank shares: the same on all of them but for the rank."""
 
 import pytest
 import torch

@@ -1,4 +1,4 @@
-"""Promise: a hyper-connection stage declares a sharded chunk in the boundary's own words, and binds it only when asked."""
+"""Promise: a hyper-connection stage declares a sharded chunk in the boundary's words, and binds it when asked."""
 
 import pytest
 from model import ModelSpec, build_model, machine
@@ -17,11 +17,15 @@ def declared(rank, world, spec):
     for name, boundary in (("attention", layer.attn_boundary), ("ffn", layer.ffn_boundary)):
         variants = {variant.name for variant in boundary.plan.paths}
         rows = boundary.declaration.row_transport.rows.get(BatchVariant.SEQUENCE_PARALLEL)
-        found[name] = variants, rows and (
-            sorted(axis.name for axis in rows.source.sharded),
-            sorted(axis.name for axis in rows.compute.sharded),
-            rows.returned == rows.source,
-            rows.group,
+        found[name] = (
+            variants,
+            rows
+            and (
+                sorted(axis.name for axis in rows.source.sharded),
+                sorted(axis.name for axis in rows.compute.sharded),
+                rows.returned == rows.source,
+                rows.group,
+            ),
         )
     return found
 
@@ -41,10 +45,10 @@ def test_off_binds_nothing():
 
 def chosen(rank, world):
     """The variant of one batch with and without the plan of a sharded chunk, and with transport's."""
+    from model import BatchSpec, make_batch
     from sglang.srt.layers.prefill_sp import PrefillSp
     from sglang.srt.layers.row_shards import RowShards
     from sglang.srt.runtime_context import get_forward
-    from model import BatchSpec, make_batch
 
     batch = make_batch(BatchSpec((300,)))
     with machine(SHARDED, SHARDED.mode):
