@@ -2,6 +2,7 @@
 # `make test`       everything that needs no GPU
 # `make test-gpu`   what needs one or more GPUs; `make bench-gpu` measures
 # `make lint`       the patches and this repository's own code
+# `make prove`      the tests themselves: each patch taken away, and each of many mutations, must turn one red
 # `make patched-image BASE_IMAGE=... TAG=...`    the patched image over a base image
 # `make wheel`      the patched package as a wheel in dist/; `make overlay` the changed files as one program
 # `make edit`       a shell in build/ with quilt set up
@@ -14,14 +15,19 @@ PY := $(VENV)/bin/python
 PIP := $(PY) -m pip install --quiet --disable-pip-version-check
 export PYTHONDONTWRITEBYTECODE := 1
 
-.PHONY: all test test-gpu bench-gpu lint patched-image wheel overlay drift edit clean distclean quilt
+PROOFS := tests/verify_series.py tests/mutations.py
+
+.PHONY: all test prove test-gpu bench-gpu lint patched-image wheel overlay drift edit clean distclean quilt
 .DELETE_ON_ERROR:
 
 all: $(VENV)/tools quilt
 	@$(PY) apply.py
 
 test: all $(VENV)/engine
-	SGLANG_USE_CPU_ENGINE=1 PYTHONPATH=build/python $(PY) -m pytest $(PYTEST_ARGS)
+	PYTHONPATH=build/python $(PY) -m pytest $(PYTEST_ARGS)
+
+prove: all $(VENV)/engine
+	@for proof in $(PROOFS); do PYTHONPATH=build/python $(PY) $$proof || exit 1; done
 
 # GPU_PY: a Python that has SGLang's dependencies and requirements/gpu.txt; STOCK: the directory that has its unpatched package.
 GPU_PY ?= python3
