@@ -277,6 +277,7 @@ class _File:
         origins = [lines.backward.get(place + index) for index in telling]
         own = sum(origin == home + index for origin, index in zip(origins, telling, strict=True))
         foreign = sum(origin not in (None, home + i) for origin, i in zip(origins, telling, strict=True))
+        astray = sum(lines.forward.get(home + index) not in (None, place + index) for index in telling)
         once = len(placement.find(old, text)) == 1 == len(placement.find(old, base))
         if own == len(telling):
             same = len(placement.find(old, text)) == len(placement.find(old, base))
@@ -286,10 +287,12 @@ class _File:
                 else f"its lines stand {self._times(old, base)} at the pin and "
                 + (f"{self._times(old, text)} here: which is meant cannot be told")
             )
-        if once and not (foreign and not own):
+        if once and (own > max(foreign, astray) or foreign == astray == 0):
             return None
         if not once:
             return f"its lines stand {self._times(old, text)} here: which is meant cannot be told"
+        if astray > foreign:
+            return f"its lines match at line {place + 1}, and those of the pin seem to stand elsewhere now"
         return f"its lines match at line {place + 1}, where upstream has lines that stood elsewhere at the pin"
 
     def copied(self, hunk: Hunk, text: list[bytes], base: list[bytes]) -> int | None:

@@ -144,6 +144,16 @@ def test_one_repetition_more_is_ambiguous(fork, tmp_path):
     assert hunk["verdict"] == "ambiguous" and "3 times" in hunk["cause"]
 
 
+def test_a_body_that_is_doubled_is_ambiguous(fork, tmp_path):
+    """The end of the function makes the lines unique; but the pin's own lines are those of the first half."""
+    body = b"    a = take(x)\n    b = take(a)\n    c = take(b)\n    d = take(c)\n"
+    once = b"def f(x):\n" + body + b"\n\ndef g(x):\n    return x\n"
+    fork.pin({**fork.upstream, "engine.py": once})
+    add(fork, "edit.patch", {"engine.py": change(once, (b"    d = take(c)\n", b"    again(c)\n    d = take(c)\n"))})
+    hunk = against(fork, tmp_path, once.replace(body, body + body))
+    assert hunk["verdict"] == "ambiguous" and "stand elsewhere now" in hunk["cause"]
+
+
 def test_lost_crs_are_a_conflict(fork, tmp_path):
     dos = ENGINE.replace(b"\n", b"\r\n")
     fork.pin({**fork.upstream, "engine.py": dos})
