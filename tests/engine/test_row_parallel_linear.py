@@ -48,9 +48,7 @@ def scattered(rank, world, rows, order, bias):
     partial, _ = layer(x, skip_all_reduce=True)
     parts = [torch.empty_like(partial) for _ in range(world)]
     torch.distributed.all_gather(parts, partial, group=layer.tp_group.device_group)
-    assert not any(torch.equal(parts[0], other) for other in parts[1:]), (
-        "equal partials would hide a doubled sum"
-    )
+    assert not any(torch.equal(parts[0], other) for other in parts[1:]), "equal partials would hide a doubled sum"
     total = parts[0].float()
     for part in parts[1:]:
         total = total + part.float()

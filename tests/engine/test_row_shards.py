@@ -119,9 +119,7 @@ def selected(rank, world, rows, indices):
 
 
 @pytest.mark.parametrize("world", (2, 3, 4, 8))
-@pytest.mark.parametrize(
-    "indices", ([256], [0, 256], list(range(200, 257)), list(range(257)), [5, 4, 130])
-)
+@pytest.mark.parametrize("indices", ([256], [0, 256], list(range(200, 257)), list(range(257)), [5, 4, 130]))
 def test_selected_rows_are_a_copy_of_their_owners(world, indices):
     assert all(run_ranks(world, selected, 257, indices))
 
