@@ -24,7 +24,7 @@ all: $(VENV)/tools quilt
 	@$(PY) apply.py
 
 test: all $(VENV)/engine
-	PYTHONPATH=build/python $(PY) -m pytest $(PYTEST_ARGS)
+	CUDA_VISIBLE_DEVICES= PYTHONPATH=build/python $(PY) -m pytest $(PYTEST_ARGS)
 
 prove: all $(VENV)/engine
 	@for proof in $(PROOFS); do PYTHONPATH=build/python $(PY) $$proof || exit 1; done

@@ -4,7 +4,7 @@ import json
 
 import jsonschema
 import pytest
-from conftest import NUMBERS, change
+from forks import NUMBERS, change
 from upstreams import SCHEMA, add, check, directory, judged
 
 DRIFTED = b"# top\n" + NUMBERS
