@@ -1,24 +1,18 @@
 """Promise: --enable-layernorm-sp is what it was: Qwen3's layers give the stock engine's bits by its collectives."""
 
 import json
-import subprocess
-import sys
-from pathlib import Path
 
 import pytest
 from layernorm_sp_run import BATCHES, run
 from ranks import run_ranks
-from trees import python_path, stock_tree
+from trees import on_stock
 
 WORLDS = (2, 4)
 
 
 @pytest.fixture(scope="module")
 def stock():
-    script = [sys.executable, Path(__file__).with_name("layernorm_sp_run.py"), *map(str, WORLDS)]
-    done = subprocess.run(script, env=python_path(stock_tree()), capture_output=True, text=True, timeout=300)
-    assert done.returncode == 0, done.stderr[-4000:]
-    return json.loads(done.stdout)
+    return on_stock("layernorm_sp_run.py", *WORLDS)
 
 
 @pytest.mark.parametrize("world", WORLDS)

@@ -1,15 +1,12 @@
 """Promise: off is the stock engine: the same bits from the same kernels and the same collectives."""
 
 import json
-import subprocess
-import sys
 from functools import cache
-from pathlib import Path
 
 import pytest
 from ranks import run_ranks
 from stock_run import BATCHES, run
-from trees import python_path, stock_tree
+from trees import on_stock
 
 WORLDS = (1, 2, 4)
 
@@ -17,10 +14,7 @@ WORLDS = (1, 2, 4)
 @pytest.fixture(scope="module")
 def stock():
     """{world: {batch: what each rank did}} of the stock tree."""
-    script = [sys.executable, Path(__file__).with_name("stock_run.py"), *map(str, WORLDS)]
-    done = subprocess.run(script, env=python_path(stock_tree()), capture_output=True, text=True, timeout=300)
-    assert done.returncode == 0, done.stderr[-4000:]
-    return json.loads(done.stdout)
+    return on_stock("stock_run.py", *WORLDS)
 
 
 @cache

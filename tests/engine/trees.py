@@ -1,8 +1,10 @@
 """The stock tree beside the patched one."""
 
+import json
 import os
 import shutil
 import subprocess
+import sys
 from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
@@ -52,3 +54,11 @@ def python_path(tree: Path) -> dict[str, str]:
     others = os.environ.get("PYTHONPATH", "").split(os.pathsep)
     path = [tree, Path(__file__).parent, *(Path(entry) for entry in others if entry)]
     return os.environ | {"PYTHONPATH": os.pathsep.join(map(str, path)), "PYTHONDONTWRITEBYTECODE": "1"}
+
+
+def on_stock(script: str, *arguments: object):
+    """What a script of this folder prints as JSON when it runs on the stock tree."""
+    command = [sys.executable, Path(__file__).with_name(script), *map(str, arguments)]
+    done = subprocess.run(command, env=python_path(stock_tree()), capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stderr[-4000:]
+    return json.loads(done.stdout)
